@@ -1,0 +1,66 @@
+"""pytest-rollout: an evaluation task is a test.
+
+The names below are the whole public API; each is imported when it is first used, because pytest
+imports this package in every session, also where there is no rollout in it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_rollout.agents.protocol import LiveStage
+    from pytest_rollout.errors import (
+        AgentFailure,
+        CheckerError,
+        ConfigError,
+        EvidenceError,
+        InfraError,
+        RolloutError,
+    )
+    from pytest_rollout.evidence import Bundle
+    from pytest_rollout.reward import Reward
+    from pytest_rollout.task import Limits, Task
+
+__all__ = [
+    "AgentFailure",
+    "Bundle",
+    "CheckerError",
+    "ConfigError",
+    "EvidenceError",
+    "InfraError",
+    "Limits",
+    "LiveStage",
+    "Reward",
+    "RolloutError",
+    "Task",
+    "__version__",
+]
+__version__ = "0.1.0"
+
+_HOME = {
+    "AgentFailure": "errors",
+    "Bundle": "evidence",
+    "CheckerError": "errors",
+    "ConfigError": "errors",
+    "EvidenceError": "errors",
+    "InfraError": "errors",
+    "Limits": "task",
+    "LiveStage": "agents.protocol",
+    "Reward": "reward",
+    "RolloutError": "errors",
+    "Task": "task",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

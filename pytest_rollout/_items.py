@@ -1,0 +1,178 @@
+"""From a collected test to a planned rollout: its marks, its samples, its task, its agent.
+
+Problems are not raised where they are met, but gathered over the whole collection and told at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rollout.agents.config import AgentConfig
+from pytest_rollout.agents.protocol import Agent
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.identity import rollout_id
+from pytest_rollout.marker import check_workspace, merge, read_samples, read_task
+from pytest_rollout.run import Run
+from pytest_rollout.store.records import Plan, Planned
+from pytest_rollout.task import Task
+
+if TYPE_CHECKING:
+    from pytest_rollout._session import RolloutSession
+
+__all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item"]
+
+MARKER = "rollout"
+_OURS = ("bundle", "reward")
+_PLUGIN = "pytest_rollout.plugin"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The parameter of a test: sample ``index`` of ``count``; ``marked`` is what its marker asked for."""
+
+    index: int
+    count: int
+    marked: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutItem:
+    """One planned rollout. ``chosen`` is None where the suite's own ``rollout_agent`` will say."""
+
+    task: Task
+    sample: int
+    chosen: AgentConfig | Agent | None
+    agent_name: str
+
+
+def marks(node: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """The marks of a node, the nearest first."""
+    return [(mark.args, mark.kwargs) for mark in node.iter_markers(MARKER)]
+
+
+def parametrize(metafunc: pytest.Metafunc, session: RolloutSession) -> None:
+    """Give a test its samples; a bad marker is left alone here, and told at the end of collection."""
+    try:
+        marked = read_samples(merge(marks(metafunc.definition)))
+        settings = session.run_of_session.settings
+    except ConfigError:
+        return
+    count = settings.samples if settings.samples_from == "command line" else marked or settings.samples
+    count = count or 1
+    ids = [pytest.HIDDEN_PARAM] if count == 1 else [f"s{index}" for index in range(count)]
+    values = [Sampling(index, count, marked) for index in range(count)]
+    metafunc.parametrize("_rollout_sample", values, ids=ids, indirect=True)
+
+
+def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
+    """The rollout that a test is; raises ConfigError without naming the test."""
+    names = getattr(item, "fixturenames", ())
+    _check_owner(item)
+    if item.get_closest_marker(MARKER) is None:
+        asked = "bundle" if "bundle" in names else "reward"
+        raise ConfigError(f"the fixture {asked!r} needs the marker: @pytest.mark.rollout(…)")
+    if "bundle" not in names:
+        raise ConfigError(
+            "the marker 'rollout' is on a test that does not ask for the fixture 'bundle'",
+            hint="Name 'bundle' as an argument of the test, or of a fixture of it; or move the marker off this test.",
+        )
+    merged = merge(marks(item))
+    sampling = _sampling(item, merged)
+    path = getattr(item, "path", Path(item.location[0]))
+    task = read_task(merged, default_id=_plain_id(item, sampling), folder=path.parent, samples=sampling.count)
+    check_workspace(task, results=run.results.path, stage_root=run.stage_root, test_file=path)
+    chosen = _choose(item, merged, run, path.parent)
+    name = "(fixture)" if chosen is None else chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
+    return RolloutItem(task=task, sample=sampling.index, chosen=chosen, agent_name=name)
+
+
+def _sampling(item: pytest.Item, merged: dict[str, Any]) -> Sampling:
+    callspec = getattr(item, "callspec", None)
+    found = callspec.params.get("_rollout_sample") if callspec is not None else None
+    sampling = found if isinstance(found, Sampling) else Sampling(0, 1, None)
+    if read_samples(merged) != sampling.marked:
+        raise ConfigError(
+            "'samples' inside pytest.param(marks=…) comes too late to multiply the test",
+            hint="Put it into the marker of the function, the class or the module, or use --rollout-samples.",
+        )
+    return sampling
+
+
+def _plain_id(item: pytest.Item, sampling: Sampling) -> str:
+    """The node id without the sample, which is known: the last part, appended by this plugin."""
+    parent = item.parent.nodeid if item.parent is not None else ""
+    name = item.name
+    if sampling.count > 1:
+        last = f"s{sampling.index}]"
+        name = name.removesuffix(f"[{last}") if name.endswith(f"[{last}") else name.removesuffix(f"-{last}") + "]"
+    return f"{parent}::{name}"
+
+
+def _choose(item: pytest.Item, merged: dict[str, Any], run: Run, folder: Path) -> AgentConfig | Agent | None:
+    settings = run.settings
+    config_folder = Path(settings.config).parent
+    if settings.agent is not None and (settings.agent_forced or "agent" not in merged):
+        return run.choose(settings.agent, settings.agent_from, config_folder)
+    if merged.get("agent") is not None:
+        return run.choose(merged["agent"], "rollout(agent=…)", folder)
+    if not _is_ours(item, "rollout_agent"):
+        return None
+    valid = ", ".join((*run.named, "noop"))
+    raise ConfigError(
+        f"no agent is named for this task; in {settings.config}: {valid}",
+        hint="Use --rollout-agent, the ini key rollout_agent, the marker's agent=…, or the fixture rollout_agent.",
+    )
+
+
+def _definitions(item: pytest.Item, name: str) -> list[Any]:
+    """The definitions of a fixture for this test, the winning one last; empty where pytest hides them."""
+    info = getattr(item, "_fixtureinfo", None)
+    return list(getattr(info, "name2fixturedefs", {}).get(name, ()))
+
+
+def _is_ours(item: pytest.Item, name: str) -> bool:
+    found = _definitions(item, name)
+    return not found or getattr(found[-1].func, "__module__", None) == _PLUGIN
+
+
+def _check_owner(item: pytest.Item) -> None:
+    for name in _OURS:
+        if not _is_ours(item, name):
+            where = _definitions(item, name)[-1].baseid or "a plugin"
+            raise ConfigError(
+                f"the suite ({where}) has a fixture named {name!r} of its own, which replaces the plugin's",
+                hint=f"Give it another name; it may ask for the plugin's {name!r}.",
+            )
+
+
+def plan(planned: Iterable[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
+    """The plan of a run."""
+    found = [
+        Planned(
+            node=item.nodeid,
+            rollout=rollout_id(run, rollout.task.id, rollout.sample),
+            task=rollout.task.id,
+            sample=rollout.sample,
+            agent=rollout.agent_name,
+        )
+        for item, rollout in planned
+    ]
+    return Plan(rollouts=tuple(found), multiplied=multiplied(item for item, _ in planned))
+
+
+def multiplied(items: Iterable[pytest.Item]) -> dict[str, int]:
+    """Classes whose marker holds for several tests, and how many agent runs that makes."""
+    runs: Counter[str] = Counter()
+    tests: dict[str, set[str]] = {}
+    for item in items:
+        for node, _ in item.iter_markers_with_node(MARKER):
+            if isinstance(node, pytest.Class):
+                runs[node.nodeid] += 1
+                tests.setdefault(node.nodeid, set()).add(getattr(item, "originalname", item.name))
+    return {node: count for node, count in runs.items() if len(tests[node]) > 1}

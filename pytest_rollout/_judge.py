@@ -1,0 +1,281 @@
+"""Judge rollouts: what pytest saw of a test, told to the core, and its verdict told to pytest.
+
+The body is judged once. What a rollout's own report says comes from the verdict; ``report.outcome``
+stays one of pytest's, and ours travels beside it in ``report.rollout`` as plain JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_rollout._items import RolloutItem
+from pytest_rollout.attempt import Attempt
+from pytest_rollout.errors import CheckerError, EvidenceError, InfraError
+from pytest_rollout.evidence import Bundle, looked
+from pytest_rollout.identity import rollout_id
+from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
+from pytest_rollout.plain import clean, clean_text, xml_text
+from pytest_rollout.report.properties import properties_of
+from pytest_rollout.report.terminal import check_lines, sections, status_word
+from pytest_rollout.reward import Reward
+from pytest_rollout.run import Run
+from pytest_rollout.store.journal import utc_now
+from pytest_rollout.store.records import Result
+from pytest_rollout.task import Task
+
+__all__ = ["Judge", "State"]
+
+_FAILURES = (AssertionError, pytest.fail.Exception)
+_SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
+
+
+class State:
+    """What is known of one test's rollout while it runs."""
+
+    def __init__(self, item: pytest.Item, rollout: RolloutItem) -> None:
+        self.item, self.rollout = item, rollout
+        self.task: Task = rollout.task
+        self.agent_name = rollout.agent_name
+        self.attempt: Attempt | None = None
+        self.bundle: Bundle | None = None
+        self.reward = Reward(failures=(pytest.fail.Exception,), render=self._render)
+        self.in_body = False
+        self.subtests: list[BaseException] = []
+        self.verdict: Verdict | None = None
+        self.result: Result | None = None
+        self.told: BaseException | None = None
+
+    def hand_out(self) -> Bundle:
+        """The facade over the evidence; raises InfraError where the attempt measured nothing."""
+        attempt = self.attempt
+        assert attempt is not None
+        if attempt.infra is not None or attempt.record is None or attempt.reader is None:
+            raise InfraError(attempt.infra.message if attempt.infra else "there is no evidence")
+        self.bundle = Bundle(attempt.record, attempt.reader, attempt.folder)
+        return self.bundle
+
+    def _render(self, error: BaseException) -> str:
+        """Where a check failed, and pytest's own words for it."""
+        found = pytest.ExceptionInfo.from_exception(error)
+        entry = found.traceback[0]
+        text = found.exconly(tryshort=True)
+        try:
+            name = entry.path.relative_to(self.item.config.rootpath) if hasattr(entry.path, "relative_to") else entry.path
+        except ValueError:
+            name = entry.path
+        return f"{name}:{entry.lineno + 1}: {text}"
+
+
+class Judge:
+    """Judges the rollouts of one process, and records them."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    # -- verdicts
+
+    def classify(self, state: State, body: Body | None, infra: Infra | None = None) -> Verdict:
+        """The core's verdict on what is known."""
+        record = state.attempt.record if state.attempt is not None else None
+        problem = state.reward.problem
+        if infra is None and problem is not None and (body is None or body.end != "error"):
+            body = Body(end="error", message=f"CheckerError: {problem}")
+        return classify(
+            infra=infra,
+            termination=record.termination if record is not None else None,
+            body=body,
+            score=Score(
+                checks_reward=state.reward.value, threshold=state.task.threshold, score_on=state.task.score_on
+            ),
+        )
+
+    def after_body(self, state: State) -> None:
+        """Where the body ended without an exception: fail the call when its verdict is not a pass."""
+        __tracebackhide__ = True
+        verdict = self.classify(state, self._body(state, None))
+        if verdict.outcome == "passed":
+            return
+        state.verdict = verdict
+        state.told = pytest.fail.Exception(self._explain(state, verdict), pytrace=False)
+        raise state.told
+
+    def judge(self, state: State, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        """Judge a phase of a test, record the rollout, and make the report say so."""
+        error = call.excinfo.value if call.excinfo is not None else None
+        if state.in_body:
+            if error is not None:
+                state.subtests.append(error)
+            return
+        if call.when == "teardown":
+            self._after_teardown(state, report)
+            return
+        if state.result is not None or (call.when == "setup" and report.passed):
+            return
+        verdict = self._verdict(state, call.when, error)
+        if verdict is None:
+            return
+        state.verdict = verdict
+        self._record(state)
+        self._tell(state, report, error)
+        if state.bundle is None:
+            self.put_away(state)
+
+    def _verdict(self, state: State, when: str, error: BaseException | None) -> Verdict | None:
+        if state.told is not None and error is state.told:
+            return state.verdict
+        attempt = state.attempt
+        if attempt is not None and attempt.infra is not None:
+            return self.classify(state, None, attempt.infra)
+        if isinstance(error, InfraError):
+            kind: Any = error.kind
+            return self.classify(state, None, Infra(kind=kind, message=str(error), forgeable=error.forgeable))
+        if when == "setup" and state.bundle is None:
+            if isinstance(error, _SKIPS):
+                return None
+            text = f"{type(error).__name__}: {error}" if error is not None else "no reason was given"
+            return self.classify(state, None, Infra(kind="fixture", message=f"a fixture raised {text}"))
+        return self.classify(state, self._body(state, error))
+
+    def _body(self, state: State, error: BaseException | None) -> Body:
+        seen = {
+            "looked": state.bundle is not None and looked(state.bundle),
+            "recorded": state.reward.recorded,
+        }
+        errors = [*state.subtests, *([error] if error is not None else [])]
+        leaves = [leaf for each in errors for leaf in _leaves(each)]
+        for leaf in leaves:
+            if isinstance(leaf, CheckerError) or not isinstance(leaf, (*_FAILURES, *_SKIPS)):
+                return Body(end="error", message=f"{type(leaf).__name__}: {leaf}", **seen)
+        for leaf in leaves:
+            if isinstance(leaf, _FAILURES):
+                return Body(end="assertion", message=_message(leaf), **seen)
+        if isinstance(error, _SKIPS):
+            return Body(end="skipped", message=str(error), **seen)
+        return Body(end="passed", **seen)
+
+    def cancelled(self, state: State) -> None:
+        """The session was interrupted while the agent ran: record that, since no report will come."""
+        state.verdict = self.classify(state, None, Infra(kind="cancelled", message="the session was interrupted"))
+        self._record(state)
+        self.put_away(state)
+
+    # -- records and reports
+
+    def _record(self, state: State) -> None:
+        assert state.verdict is not None
+        try:
+            state.result = self._write(state, state.verdict)
+        except InfraError as error:
+            kind: Any = error.kind
+            state.verdict = self.classify(state, None, Infra(kind=kind, message=str(error)))
+            state.result = _unrecorded(self._run, state)
+
+    def _write(self, state: State, verdict: Verdict) -> Result:
+        return self._run.record(
+            task=state.task,
+            sample=state.rollout.sample,
+            node=state.item.nodeid,
+            agent=state.agent_name,
+            verdict=verdict,
+            attempt=state.attempt,
+            reward=state.reward,
+        )
+
+    def _tell(self, state: State, report: pytest.TestReport, error: BaseException | None) -> None:
+        verdict, result = state.verdict, state.result
+        assert verdict is not None and result is not None
+        if verdict.outcome == "infra":
+            report.outcome = "failed"
+            vars(report).pop("wasxfail", None)
+            if not (verdict.kind in ("evaluator", "fixture") and report.longrepr and not isinstance(error, _SKIPS)):
+                report.longrepr = f"infra {verdict.kind}: {verdict.message}"
+        if report.outcome != "passed" or verdict.outcome != "passed":
+            record = state.attempt.record if state.attempt is not None else None
+            folder = state.attempt.folder if state.attempt is not None else self._run.folder.path
+            for title, text in sections(folder, record, state.reward.all_checks):
+                report.sections.append((f"rollout: {title}", text))
+        record = state.attempt.record if state.attempt is not None else None
+        properties = properties_of(result, record, state.reward, run=self._run.name, samples=state.task.samples)
+        state.item.user_properties.extend(properties)
+        report.user_properties = [*_clean_names(report.user_properties), *properties]
+        report.rollout = clean(  # type: ignore[attr-defined]
+            {
+                "rollout": result.rollout,
+                "outcome": verdict.outcome,
+                "kind": verdict.kind,
+                "reward": verdict.reward,
+                "type": verdict.type,
+                "message": verdict.message.split("\n")[0][:500],
+                "properties": [list(pair) for pair in properties],
+                "word": status_word(verdict.outcome, verdict.kind, verdict.reward),
+            }
+        )
+
+    def _explain(self, state: State, verdict: Verdict) -> str:
+        """What the failure of a body that ended says: the verdict, the checks, why each failed."""
+        prefix = f"infra {verdict.kind}: " if verdict.outcome == "infra" else ""
+        lines = [f"{prefix}{verdict.message}", *check_lines(state.reward.all_checks)]
+        for check in state.reward.all_checks:
+            if check.value < 1 and check.message:
+                lines += ["", f"{check.name}:", *(f"  {line}" for line in check.message.splitlines())]
+        return "\n".join(lines)
+
+    def _after_teardown(self, state: State, report: pytest.TestReport) -> None:
+        """A failure after scoring changes nothing but the record, which gets a warning."""
+        report.user_properties = _clean_names(report.user_properties)
+        if not report.failed or state.result is None:
+            return
+        self._warn(state, f"teardown failed: {report.longreprtext.strip().splitlines()[-1:]}")
+        report.outcome, report.longrepr = "passed", None
+
+    def put_away(self, state: State) -> None:
+        """Keep or drop the stage."""
+        if state.attempt is not None:
+            for warning in state.attempt.finish(keep=self._run.keeps(state.verdict)):
+                self._warn(state, warning)
+
+    def _warn(self, state: State, warning: str) -> None:
+        if state.result is None:
+            return
+        from msgspec.structs import replace
+
+        try:
+            self._run.append(replace(state.result, amends=True, warnings=(clean_text(warning),), time=utc_now()))
+        except InfraError:
+            pass
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]
+
+
+def _message(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return text if isinstance(error, EvidenceError) else text.split("\n")[0]
+
+
+def _clean_names(properties: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    """pytest does not escape the names of properties; a control character there breaks the XML."""
+    return [(xml_text(str(name)), value) for name, value in properties]
+
+
+def _unrecorded(run: Run, state: State) -> Result:
+    """A result that could not be written, for the report alone."""
+    assert state.verdict is not None
+    return Result(
+        rollout=rollout_id(run.name, state.task.id, state.rollout.sample),
+        task=state.task.id,
+        sample=state.rollout.sample,
+        attempt=1,
+        node=clean_text(state.item.nodeid),
+        agent=clean_text(state.agent_name),
+        outcome="infra",
+        kind=state.verdict.kind,
+        type=state.verdict.type,
+        message=clean_text(state.verdict.message),
+        time=utc_now(),
+    )

@@ -1,0 +1,234 @@
+"""The state of one process's session: its run, its rollouts, and the thread that they run in.
+
+It translates between pytest and :class:`pytest_rollout.run.Run`; what it decides, the core decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rollout._items import RolloutItem, plan, plan_item
+from pytest_rollout._judge import Judge, State
+from pytest_rollout._reporting import Reporting
+from pytest_rollout._settings import environment_of_worker, new_run, settings_of
+from pytest_rollout.agents.config import AgentConfig
+from pytest_rollout.agents.protocol import Agent
+from pytest_rollout.attempt import Attempt
+from pytest_rollout.errors import ConfigError, InfraError
+from pytest_rollout.evidence import Bundle
+from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.reward import Reward
+from pytest_rollout.run import Run
+from pytest_rollout.task import Task
+
+__all__ = ["RolloutSession"]
+
+_MAX_PROBLEMS = 10
+_PATIENCE = 4.0  # xdist ends a worker ten seconds after an interrupt
+
+
+class RolloutSession:
+    """Made when the first rollout is met, in the process that runs it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._worker = getattr(config, "workerinput", None)
+        self._run: Run | None = None
+        self._planned: dict[str, RolloutItem] = {}
+        self._states = pytest.StashKey[State]()
+        self._pool: ThreadPoolExecutor | None = None
+        self._header: list[str] = []
+        self._judge: Judge | None = None
+
+    @property
+    def run_of_session(self) -> Run:
+        """The run, from the settings of the controller; raises ConfigError."""
+        if self._run is None:
+            if self._worker is not None:
+                settings, name, worker = environment_of_worker(self._worker)
+            else:
+                settings, name, worker = settings_of(self._config), new_run(datetime.now(UTC)), "main"
+            self._run = Run(settings, name, worker)
+        return self._run
+
+    # -- after collection
+
+    def begin(self, session: pytest.Session) -> None:
+        """Plan every rollout that was selected, refuse what can't be run, and open the run."""
+        planned: list[tuple[pytest.Item, RolloutItem]] = []
+        problems: dict[str, None] = {}
+        try:
+            if self._worker is not None and self._worker["rollout"]["refused"]:
+                raise ConfigError(self._worker["rollout"]["refused"])
+            run = self.run_of_session
+            planned = self._plan(session.items, problems)
+            if not problems:
+                run.check_hidden(
+                    {Path(item.path) for item, _ in planned},
+                    [rollout.chosen for _, rollout in planned if rollout.chosen is not None],
+                )
+                if not self._config.option.collectonly:
+                    run.prepare()
+                    run.open(plan(planned, run.name), self._options())
+        except ConfigError as error:
+            problems[str(error)] = None
+        if problems:
+            self._refuse(list(problems))
+            return
+        self._start(planned)
+
+    def _plan(self, items: Sequence[pytest.Item], problems: dict[str, None]) -> list[tuple[pytest.Item, RolloutItem]]:
+        from pytest_rollout.plugin import concerns_us
+
+        planned, seen = [], {}
+        for item in items:
+            if not concerns_us(item):
+                continue
+            try:
+                rollout = plan_item(item, self.run_of_session)
+                key = (rollout.task.id, rollout.sample)
+                if key in seen:
+                    raise ConfigError(f"the task id {rollout.task.id!r} is that of {seen[key]} too")
+            except ConfigError as error:
+                problems[f"{item.nodeid}: {error}"] = None
+                continue
+            seen[key] = item.nodeid
+            planned.append((item, rollout))
+        return planned
+
+    def _options(self) -> dict[str, Any]:
+        arguments = list(self._config.invocation_params.args)
+        return {"arguments": [str(argument) for argument in arguments], **self.run_of_session.settings.to_json()}
+
+    def _refuse(self, problems: list[str]) -> None:
+        """One message: here as a usage error, from a worker as a failed collection report."""
+        shown = problems[:_MAX_PROBLEMS]
+        if len(problems) > len(shown):
+            shown.append(f"… and {len(problems) - len(shown)} more problems")
+        message = "\n".join(f"rollout: {problem}" for problem in shown)
+        if self._run is not None:
+            self._run.close()
+        if self._worker is None:
+            raise pytest.UsageError(message)
+        report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=message, result=[])
+        report.rollout_usage = message  # type: ignore[attr-defined]
+        self._config.hook.pytest_collectreport(report=report)
+
+    def _start(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
+        run = self.run_of_session
+        self._judge = Judge(run)
+        for item, rollout in planned:
+            item.stash[self._states] = State(item, rollout)
+        if self._worker is not None:
+            self._config.add_cleanup(self.close)
+            return
+        reporting = Reporting(self._config, run)
+        if self._config.option.collectonly:
+            self._header = reporting.header(plan(planned, run.name), None)
+            return
+        self._header = reporting.header(plan(planned, run.name), run.executor_info())
+        self._config.pluginmanager.register(reporting, "rollout-reporting")
+        run.folder.hold()
+        self._config.add_cleanup(self.close)
+
+    def header(self) -> list[str]:
+        """The lines below «collected N items»."""
+        return self._header
+
+    # -- fixtures
+
+    def knows(self, item: pytest.Item) -> bool:
+        """Whether this test is a rollout of ours."""
+        return self._states in item.stash
+
+    def _state(self, item: pytest.Item) -> State:
+        if self._states not in item.stash:
+            raise ConfigError(f"{item.nodeid} asks for a rollout in a way that collection does not see: name 'bundle'")
+        return item.stash[self._states]
+
+    def task(self, item: pytest.Item) -> Task:
+        """The task of a test."""
+        return self._state(item).rollout.task
+
+    def agent(self, item: pytest.Item) -> AgentConfig | Agent | None:
+        """The agent of a test, or None where the suite has to say."""
+        return self._state(item).rollout.chosen
+
+    def reward(self, item: pytest.Item) -> Reward:
+        """The reward of a test."""
+        return self._state(item).reward
+
+    def run(self, item: pytest.Item, task: Task, agent: Any) -> Bundle:
+        """Make the rollout of a test in a thread, and wait; an interrupt cancels it."""
+        state, run = self._state(item), self.run_of_session
+        state.task = self._checked(task, state.rollout.task)
+        chosen = agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
+        state.agent_name = chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout")
+        cancel = Cancel()
+        future = self._pool.submit(run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
+        try:
+            state.attempt = future.result()
+        except InfraError:
+            raise
+        except BaseException as error:
+            cancel.set()
+            state.attempt = _wait(future)
+            if isinstance(error, KeyboardInterrupt) and self._judge is not None:
+                self._judge.cancelled(state)
+            raise
+        finally:
+            if future.done():
+                cancel.close()
+        return state.hand_out()
+
+    @staticmethod
+    def _checked(task: Any, planned: Task) -> Task:
+        if not isinstance(task, Task):
+            raise ConfigError(f"the fixture rollout_task gave {task!r}, which is not a Task")
+        if task.id != planned.id:
+            raise ConfigError(f"the fixture rollout_task changed the id of the task to {task.id!r}")
+        if task.limits.wall is None or task.limits.output is None:
+            return task.replace(limits=task.limits.over(planned.limits))
+        return task
+
+    def put_away(self, item: pytest.Item) -> None:
+        """End the stage of a judged rollout."""
+        if self._judge is not None:
+            self._judge.put_away(self._state(item))
+
+    # -- judging
+
+    @property
+    def judge_of_session(self) -> Judge:
+        """Who judges the rollouts."""
+        assert self._judge is not None
+        return self._judge
+
+    def state(self, item: pytest.Item) -> State:
+        """The state of a test that :meth:`knows` of."""
+        return item.stash[self._states]
+
+    def close(self) -> None:
+        """Give back everything; stages that are left are removed."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+        if self._run is not None:
+            self._run.folder.release()
+            self._run.close()
+
+
+def _wait(future: Future[Attempt]) -> Attempt | None:
+    """What comes of a cancelled attempt, within reason."""
+    try:
+        return future.result(timeout=_PATIENCE)
+    except (InfraError, FutureTimeout, KeyboardInterrupt):
+        return None

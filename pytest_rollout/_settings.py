@@ -1,0 +1,41 @@
+"""Settings out of a pytest config, and the way to a worker: plain values in ``workerinput``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rollout.identity import new_run_id
+from pytest_rollout.knobs import KNOBS
+from pytest_rollout.settings import Settings, resolve
+
+__all__ = ["environment_of_worker", "new_run", "settings_of"]
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """The settings of a session; raises ConfigError."""
+    options = {knob.name: config.getoption(f"rollout_{knob.name}", None) for knob in KNOBS if knob.option}
+    ini = {knob.name: config.getini(f"rollout_{knob.name}") for knob in KNOBS}
+    return resolve(
+        options,
+        ini,
+        root=config.rootpath,
+        invoked=Path(config.invocation_params.dir),
+        ini_folder=config.inipath.parent if config.inipath is not None else config.rootpath,
+    )
+
+
+def new_run(now: datetime) -> str:
+    """A fresh run id."""
+    return new_run_id(now, secrets.token_hex)
+
+
+def environment_of_worker(workerinput: Mapping[str, Any]) -> tuple[Settings, str, str]:
+    """What the controller decided: the settings, the run's name, and this worker's."""
+    sent = workerinput["rollout"]
+    return Settings(**sent["settings"]), sent["run"], workerinput["workerid"]

@@ -1,0 +1,93 @@
+"""The controller's side of pytest-xdist: one run id, settings for workers, crashes, usage errors.
+
+Registered on the controller only. Workers write into one folder on this machine, so remote workers
+are refused; so is ``--dist each``, which would run every agent once per worker.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+__all__ = ["Controller"]
+
+
+class Controller:
+    """What the controller of a session with workers does for rollouts."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._sent: dict[str, Any] | None = None
+        self._reporting: Any = None
+        self._run: Any = None
+
+    # -- before workers collect
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        if self._sent is None:
+            self._sent = self._decide()
+        node.workerinput["rollout"] = {**self._sent, "refused": self._sent["refused"] or self._refusal(node)}
+
+    def _decide(self) -> dict[str, Any]:
+        from pytest_rollout._settings import new_run, settings_of
+        from pytest_rollout.errors import ConfigError
+
+        run = new_run(datetime.now(UTC))
+        try:
+            return {"run": run, "settings": settings_of(self._config).to_json(), "refused": ""}
+        except ConfigError as error:
+            return {"run": run, "settings": {}, "refused": str(error)}
+
+    def _refusal(self, node: Any) -> str:
+        if self._config.getoption("dist", "no") == "each":
+            return "--dist each would run every agent once per worker; use --dist load"
+        if not getattr(node.gateway.spec, "popen", False):
+            return f"the worker {node.gateway.spec} is not on this machine; rollouts need local workers (-n, --tx popen)"
+        return ""
+
+    # -- while workers collect
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        message = getattr(report, "rollout_usage", None)
+        if message:
+            raise pytest.UsageError(message)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Any) -> None:
+        if self._reporting is not None or self._sent is None or not self._sent["settings"]:
+            return
+        from pathlib import Path
+
+        place = Path(self._sent["settings"]["dir"]) / "runs" / self._sent["run"]
+        if place.exists():
+            self._begin()
+
+    def _begin(self) -> None:
+        from pytest_rollout._reporting import Reporting
+        from pytest_rollout.run import Run
+        from pytest_rollout.settings import Settings
+        from pytest_rollout.store.load import load_plan
+
+        assert self._sent is not None
+        self._run = Run(Settings(**self._sent["settings"]), self._sent["run"], "controller")
+        self._run.prepare()
+        self._run.folder.hold()
+        self._config.add_cleanup(self._run.close)
+        self._reporting = Reporting(self._config, self._run)
+        self._config.pluginmanager.register(self._reporting, "rollout-reporting")
+        plan = load_plan(self._run.folder)
+        terminal = self._config.pluginmanager.getplugin("terminalreporter")
+        if plan is not None and terminal is not None and self._config.get_verbosity() >= 0:
+            terminal.ensure_newline()
+            for line in self._reporting.header(plan, self._run.executor_info()):
+                terminal.write_line(line)
+
+    # -- when a worker dies
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        if self._reporting is not None:
+            self._reporting.crashed(crashitem, report)

@@ -1,0 +1,166 @@
+"""Named agents: read ``rollout.toml``, and turn what a user names into an agent.
+
+A text that is one plain word is a name: of an agent in ``rollout.toml``, or ``noop``. Any other text
+is a command for ``sh -c``, a list is a command as it is, and a callable is an agent of the suite's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_rollout.agents.command import CommandAgent, check_fields
+from pytest_rollout.agents.function import FunctionAgent
+from pytest_rollout.agents.noop import NoopAgent
+from pytest_rollout.agents.paths import find_program, resolve_paths
+from pytest_rollout.agents.protocol import Agent
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.executors.protocol import Bind
+from pytest_rollout.plain import nearest
+
+__all__ = ["AgentConfig", "choose_agent", "load_config"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
+_BUILT_IN = ("noop",)
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One ``[agents.NAME]`` table, checked. ``version`` is the command that prints the version."""
+
+    name: str
+    command: tuple[str, ...] | str
+    version: tuple[str, ...] | str | None = None
+    binds: tuple[Bind, ...] = ()
+    env: tuple[str, ...] = ()
+    infra_exit_codes: tuple[int, ...] = ()
+    pins: dict[str, Any] = {}
+
+    def agent(self, environ: Mapping[str, str], version: str | None = None) -> CommandAgent:
+        """The agent, with the values of the host's variables that it may see."""
+        return CommandAgent(
+            name=self.name,
+            command=self.command,
+            version=version,
+            env={name: environ[name] for name in self.env if name in environ},
+            binds=self.binds,
+            infra_exit_codes=self.infra_exit_codes,
+            pins=self.pins,
+        )
+
+
+_KEYS = ("command", "version", "paths", "env", "infra_exit_codes", "pins")
+
+
+def load_config(path: Path, *, must_exist: bool) -> dict[str, AgentConfig]:
+    """The named agents of a ``rollout.toml``; none where the file isn't there.
+
+    Raises ConfigError that names the file, the table, the key and what is valid.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigError(f"rollout_config: the file {path} does not exist") from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"rollout_config: the file {path} can't be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: this is not TOML: {error}") from None
+    _refuse_unknown(data, ("agents",), str(path))
+    tables = data.get("agents", {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(f"{path}: agents are tables: [agents.NAME]")
+    return {name: _read_agent(name, table, path) for name, table in tables.items()}
+
+
+def _refuse_unknown(table: Mapping[str, Any], valid: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in valid:
+            raise ConfigError(f"{where}: unknown key {key!r}; valid: {', '.join(valid)}.{nearest(key, valid)}")
+
+
+def _read_agent(name: str, table: dict[str, Any], path: Path) -> AgentConfig:
+    where = f"{path}: [agents.{name}]"
+    if not _NAME.fullmatch(name) or name in _BUILT_IN:
+        raise ConfigError(f"{where}: {name!r} is not a name for an agent: letters, digits, '_', '.', '-'; not 'noop'")
+    _refuse_unknown(table, _KEYS, where)
+    if "command" not in table:
+        raise ConfigError(f"{where}: 'command' is missing")
+    binds = resolve_paths(_texts(table, "paths", where), path.parent, where)
+    return AgentConfig(
+        name=name,
+        command=_command(table["command"], f"{where} command", binds, path.parent),
+        version=_command(table["version"], f"{where} version", binds, path.parent) if "version" in table else None,
+        binds=binds,
+        env=tuple(_texts(table, "env", where)),
+        infra_exit_codes=_codes(table, where),
+        pins=_pins(table, where),
+    )
+
+
+def _texts(table: dict[str, Any], key: str, where: str) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ConfigError(f"{where}: {key} = {value!r} is not a list of texts")
+    return value
+
+
+def _codes(table: dict[str, Any], where: str) -> tuple[int, ...]:
+    value = table.get("infra_exit_codes", [])
+    if not isinstance(value, list) or not all(type(code) is int and 1 <= code <= 255 for code in value):
+        raise ConfigError(f"{where}: infra_exit_codes = {value!r} is not a list of exit codes from 1 to 255")
+    return tuple(value)
+
+
+def _pins(table: dict[str, Any], where: str) -> dict[str, Any]:
+    value = table.get("pins", {})
+    if not isinstance(value, dict) or not all(isinstance(item, str | int | float | bool) for item in value.values()):
+        raise ConfigError(f"{where}: pins = {value!r} is not a table of texts, numbers and booleans")
+    return value
+
+
+def _command(value: Any, where: str, binds: Sequence[Bind], folder: Path | None) -> tuple[str, ...] | str:
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value) and value[0]:
+        check_fields(value, where)
+        return find_program(value, binds, folder, where)
+    raise ConfigError(f"{where}: {value!r} is not a command: a text for sh -c, or a list of words")
+
+
+def choose_agent(
+    value: object, named: Mapping[str, AgentConfig], *, where: str, folder: Path | None
+) -> AgentConfig | Agent:
+    """The agent that ``value`` means; ``where`` says who said it, for the message of a ConfigError.
+
+    A named agent comes back as its :class:`AgentConfig`, so that its version is asked for once.
+    """
+    if callable(value) and not isinstance(value, type):
+        return FunctionAgent(value)
+    if hasattr(value, "run") and hasattr(value, "info"):
+        return value  # type: ignore[return-value]
+    if isinstance(value, str) and _NAME.fullmatch(value.strip()):
+        name = value.strip()
+        if name == "noop":
+            return NoopAgent()
+        if name in named:
+            return named[name]
+        valid = (*named, *_BUILT_IN)
+        raise ConfigError(
+            f"{where}: there is no agent {name!r}; valid: {', '.join(valid)}.{nearest(name, valid)}",
+            hint=f"A command of one word is written as a list: [{name!r}].",
+        )
+    command = _command(value, where, (), folder)
+    shown = command if isinstance(command, str) else os.path.basename(command[0])
+    return CommandAgent(name=_short(shown), command=command)
+
+
+def _short(command: str) -> str:
+    line = " ".join(command.split())
+    return line if len(line) <= 40 else f"{line[:39]}…"

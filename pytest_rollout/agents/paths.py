@@ -1,0 +1,131 @@
+"""Paths of the host that an agent may read, and where its program is.
+
+An interpreter outside /usr is rarely one folder: a virtual environment names the Python that it was
+made from in ``pyvenv.cfg`` and in links, and version managers put links before folders. Each of
+those is bound too, at its own place, so that what the user names is enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pytest_rollout.agents.protocol import DEFAULT_PATH, join_path
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.executors.protocol import Bind
+
+__all__ = ["find_program", "is_below", "resolve_paths"]
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+_MAX_LINKS = 40
+_NOT_BINDABLE = ("/", "/proc", "/dev", "/sys", "/tmp", "/etc", "/home", "/root", "/var", "/run", "/stage", "/rollout")  # noqa: S108
+
+
+def is_below(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is ``folder`` or inside it, after links."""
+    real, real_folder = os.path.realpath(path), os.path.realpath(folder)
+    return real == real_folder or real.startswith(real_folder.rstrip("/") + "/")
+
+
+def resolve_paths(paths: Iterable[str], folder: Path, where: str) -> tuple[Bind, ...]:
+    """The binds for these paths (``~`` expanded, relative ones below ``folder``).
+
+    Raises ConfigError for a path that isn't there, or is too wide to be shown to an agent.
+    """
+    binds: dict[str, Bind] = {}
+    for path in paths:
+        place = os.path.normpath(folder / os.path.expanduser(path))
+        if not os.path.exists(place):
+            raise ConfigError(f"{where}: the path {path!r} ({place}) does not exist")
+        if os.path.realpath(place) in _NOT_BINDABLE or os.path.realpath(place) == os.path.expanduser("~"):
+            raise ConfigError(
+                f"{where}: the path {path!r} ({place}) is too wide to be shown to an agent",
+                hint="Name the folders of the interpreter or the program that the agent needs.",
+            )
+        for bind in _with_what_it_needs(place):
+            binds.setdefault(bind.target, bind)
+    return tuple(bind for bind in binds.values() if not _is_covered(bind, binds.values()))
+
+
+def _with_what_it_needs(place: str) -> list[Bind]:
+    found = _both_names(place)
+    for home in (*_homes_of_venv(place), *_homes_of_links(place)):
+        if os.path.isdir(home) and not _in_system(home):
+            found += _both_names(home)
+    return found
+
+
+def _both_names(place: str) -> list[Bind]:
+    """A path under the name that was given, and under its real one, where links lead there."""
+    real = os.path.realpath(place)
+    return [Bind(source=real, target=place), Bind(source=real, target=real)]
+
+
+def _homes_of_venv(place: str) -> list[str]:
+    """The prefix that a virtual environment was made from."""
+    try:
+        lines = Path(place, "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    pairs = (line.partition("=") for line in lines)
+    return [os.path.dirname(value.strip()) for key, _, value in pairs if key.strip() == "home"]
+
+
+def _homes_of_links(place: str) -> list[str]:
+    """The prefix of every interpreter that ``<place>/bin/python`` leads to, link by link."""
+    homes, link = [], os.path.join(place, "bin", "python")
+    for _ in range(_MAX_LINKS):
+        if not os.path.islink(link):
+            break
+        link = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)))
+        homes.append(os.path.dirname(os.path.dirname(link)))
+    return homes
+
+
+def _in_system(path: str) -> bool:
+    return any(path == top or path.startswith(f"{top}/") for top in _SYSTEM)
+
+
+def _is_covered(bind: Bind, binds: Iterable[Bind]) -> bool:
+    """Whether a wider bind shows the same files at the same place already."""
+    return any(
+        bind.target.startswith(f"{other.target}/") and bind.source == other.source + bind.target[len(other.target) :]
+        for other in binds
+    )
+
+
+def find_program(words: Sequence[str], binds: Sequence[Bind], folder: Path | None, where: str) -> tuple[str, ...]:
+    """The command with its program made absolute where it is a file below ``folder``.
+
+    Raises ConfigError where the program can't be seen from inside the sandbox. A relative path that
+    is not below ``folder`` is left as it is: it may be in the workspace.
+    """
+    program = words[0]
+    if "/" not in program:
+        if any(os.access(os.path.join(place, program), os.X_OK) for place in _host_path(binds)):
+            return tuple(words)
+        raise ConfigError(
+            f"{where}: the program {program!r} is not on the agent's PATH ({join_path(binds)})",
+            hint="Install it below /usr, or name its folder in 'paths'.",
+        )
+    place = os.path.expanduser(program)
+    if not os.path.isabs(place):
+        if folder is None or not (folder / place).exists():
+            return tuple(words)
+        place = os.path.normpath(folder / place)
+    if not os.path.exists(place):
+        raise ConfigError(f"{where}: the program {program!r} ({place}) does not exist")
+    if not os.access(place, os.X_OK):
+        raise ConfigError(f"{where}: the program {program!r} ({place}) is not executable")
+    if not _in_system(place) and not any(place == b.target or place.startswith(f"{b.target}/") for b in binds):
+        raise ConfigError(
+            f"{where}: the program {program!r} ({place}) is not visible to the agent",
+            hint="Name its folder in 'paths' of the agent in rollout.toml.",
+        )
+    return (place, *words[1:])
+
+
+def _host_path(binds: Sequence[Bind]) -> list[str]:
+    """The folders of the agent's PATH, as they are on the host."""
+    return [*(f"{bind.source}/bin" for bind in binds), *DEFAULT_PATH.split(":")]

@@ -1,0 +1,260 @@
+"""One attempt: a task, an agent and an executor make a bundle of evidence.
+
+:func:`run_attempt` is a plain function that knows no pytest. It can run in any thread, many at once
+in one process, and be cancelled from another. It returns an :class:`Attempt`, also when the harness
+failed: ``infra`` then says how, and ``record`` is there wherever there was evidence to keep.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_rollout.agents.protocol import Agent, AgentInfo, Episode, LiveStage
+from pytest_rollout.bundle import TRUNCATED, BundleRecord, Captured, Control, Ended, Finding, Identity, Pins, Times
+from pytest_rollout.errors import InfraError
+from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
+from pytest_rollout.outcome import Infra
+from pytest_rollout.plain import clean_text
+from pytest_rollout.stage.collect import CollectBounds, collect
+from pytest_rollout.stage.reader import StageReader
+from pytest_rollout.store.folder import write_record
+from pytest_rollout.store.journal import AttemptJournal, utc_now
+
+__all__ = ["Attempt", "Request", "run_attempt"]
+
+_NOT_STARTED = (126, 127)
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop", "presence_penalty", "frequency_penalty")
+_POLICY = ("policy", "policy_revision")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What :func:`run_attempt` is asked for, as plain values."""
+
+    run: str
+    node: str
+    episode: Episode
+    pins: dict[str, Any] = {}
+    plugin_version: str
+    bounds: CollectBounds = CollectBounds()
+
+
+class Attempt:
+    """What came of an attempt. ``reader`` reads its stage, which is there until :meth:`finish`."""
+
+    def __init__(self, folder: Path, journal: AttemptJournal) -> None:
+        self.folder, self.journal = folder, journal
+        self.record: BundleRecord | None = None
+        self.infra: Infra | None = None
+        self.reader: StageReader | None = None
+        self._executor: Executor | None = None
+        self._stage: Stage | None = None
+
+    def holds(self, executor: Executor, stage: Stage) -> None:
+        """Remember the stage, so that it can be dropped."""
+        self._executor, self._stage = executor, stage
+
+    def finish(self, *, keep: bool) -> list[str]:
+        """Keep or drop the stage, close the journal; returns warnings. May be called twice."""
+        warnings: list[str] = []
+        executor, stage = self._executor, self._stage
+        if self.reader is not None:
+            self.reader.close()
+        if executor is not None and stage is not None:
+            self._executor = self._stage = None
+            try:
+                self._end_stage(executor, stage, keep, warnings)
+            except (OSError, InfraError) as error:
+                warnings.append(f"the stage could not be put away: {error}")
+            self.journal.close()
+        return warnings
+
+    def _end_stage(self, executor: Executor, stage: Stage, keep: bool, warnings: list[str]) -> None:
+        if keep:
+            place = executor.keep(stage)
+            self.journal.event("kept", stage=place)
+            if self.record is not None:
+                self.record = msgspec.structs.replace(self.record, stage=place)
+                write_record(self.folder / "bundle.json", self.record)
+            return
+        problem = executor.drop(stage)
+        self.journal.event("dropped")
+        if problem:
+            warnings.append(f"the stage was not removed: {problem}")
+
+
+def run_attempt(request: Request, *, agent: Agent, executor: Executor, folder: Path, cancel: Cancel) -> Attempt:
+    """Provision a stage, let the agent act in it, and keep the evidence in ``folder`` (there, empty).
+
+    Raises RecordingError or HostError only when not even the journal could be written.
+    """
+    journal = AttemptJournal(folder / "journal.jsonl")
+    attempt = Attempt(folder, journal)
+    try:
+        _run(request, attempt, agent, executor, cancel)
+    except InfraError as error:
+        attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=error.forgeable)  # type: ignore[arg-type]
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+        attempt.infra = Infra(kind="host" if full else "recording", message=clean_text(str(error)))
+    if attempt.infra is not None:
+        try:
+            journal.event("infra", kind=attempt.infra.kind, message=attempt.infra.message)
+        except InfraError:
+            pass
+    return attempt
+
+
+def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel) -> None:
+    task, journal = request.episode.task, attempt.journal
+    baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
+    stage = executor.provision(baseline)
+    attempt.holds(executor, stage)
+    journal.event("provisioned", environment_revision=baseline.revision, executor=executor.info.name)
+    assert task.limits.output is not None
+    streams = [Capture(attempt.folder / name, task.limits.output) for name in ("stdout", "stderr")]
+    started = utc_now()
+    live = LiveStage(
+        executor=executor,
+        stage=stage,
+        episode=request.episode,
+        stdout=streams[0],
+        stderr=streams[1],
+        cancel=cancel,
+        journal=journal.event,
+    )
+    journal.event("started", agent=agent.info.name)
+    try:
+        ended, infra = _act(agent, live, cancel)
+    finally:
+        captured = [stream.close() for stream in streams]
+    journal.event("ended", termination=ended.termination, exit_code=ended.exit_code, signal=ended.signal)
+    if ended.tree_dead:
+        journal.event("tree_dead")
+    view = executor.view(stage)
+    attempt.reader = StageReader(view)
+    collected = collect(view, attempt.folder / "changes", request.bounds)
+    journal.event("collected", changes=len(collected.changes), findings=len(collected.findings))
+    attempt.record = _record(
+        request,
+        agent.info,
+        executor.info,
+        ended,
+        revision=baseline.revision,
+        captured=(captured[0], captured[1]),
+        times=Times(started=started, ended=utc_now(), duration=ended.duration),
+        changes=collected.changes,
+        findings=(*ended.findings, *_dropped(captured), *collected.findings),
+    )
+    write_record(attempt.folder / "bundle.json", attempt.record)
+    attempt.infra = infra
+
+
+def _act(agent: Agent, live: LiveStage, cancel: Cancel) -> tuple[Ended, Infra | None]:
+    """Let the agent act; what it shows of itself to be infrastructure comes back beside the evidence."""
+    try:
+        ended = agent.run(live)
+    except InfraError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a callable agent raises is told, not lost
+        message = f"the agent raised {type(error).__name__}: {error}"
+        return live.finished(failure=clean_text(message)), Infra(kind="agent", message=clean_text(message))
+    if ended.termination == "cancelled" or cancel.is_set:
+        return ended, Infra(kind="cancelled", message="the session ended while the agent ran")
+    if ended.exit_code in agent.infra_exit_codes:
+        message = f"the agent ended with exit code {ended.exit_code}, which it declares for infrastructure"
+        return ended, Infra(kind="agent", message=message, forgeable=True)
+    if ended.exit_code in _NOT_STARTED:
+        meaning = "not found" if ended.exit_code == 127 else "not runnable"
+        message = f"exit code {ended.exit_code}: the agent's program, or one that it starts, is {meaning}"
+        return ended, Infra(kind="spawn", message=message, forgeable=True)
+    return ended, None
+
+
+def _dropped(captured: list[Captured]) -> list[Finding]:
+    return [
+        Finding(code="output.dropped", message=f"{stream.dropped} bytes of {stream.file} were dropped")
+        for stream in captured
+        if stream.dropped
+    ]
+
+
+def _record(
+    request: Request,
+    agent: AgentInfo,
+    executor: ExecutorInfo,
+    ended: Ended,
+    *,
+    revision: str,
+    captured: tuple[Captured, Captured],
+    times: Times,
+    **evidence: Any,
+) -> BundleRecord:
+    episode = request.episode
+    limits = episode.task.limits
+    controls = {
+        "network": Control(asked=episode.task.network, observed=ended.observed.get("network", "unknown")),
+        "pid_namespace": Control(
+            asked="private" if executor.trusted else None, observed=ended.observed.get("pid_namespace", "unknown")
+        ),
+        "wall": Control(asked=f"{limits.wall:g} s", observed=f"{ended.duration:.3f} s used"),
+        "output": Control(
+            asked=f"{limits.output} bytes", observed=f"{captured[0].kept} and {captured[1].kept} bytes kept"
+        ),
+    }
+    return BundleRecord(
+        identity=Identity(
+            run=request.run,
+            task=episode.task.id,
+            sample=episode.sample,
+            attempt=episode.attempt,
+            rollout=episode.rollout,
+            node=request.node,
+        ),
+        pins=_pins(request, agent, executor, revision),
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        termination=ended.termination,
+        truncated=ended.termination in TRUNCATED,
+        trusted=executor.trusted,
+        rung=executor.rung,
+        times=times,
+        usage=ended.usage,
+        controls=controls,
+        tree_dead=ended.tree_dead,
+        stdout=captured[0],
+        stderr=captured[1],
+        **evidence,
+    )
+
+
+def _pins(request: Request, agent: AgentInfo, executor: ExecutorInfo, revision: str) -> Pins:
+    episode = request.episode
+    pins = {**agent.pins, **request.pins}
+    model = pins.pop("model", None)
+    policies = [pins.pop(name) for name in _POLICY if name in pins]
+    sampling = {name: pins.pop(name) for name in _SAMPLING if name in pins}
+    return Pins(
+        task_digest=episode.task.digest(),
+        environment_revision=revision,
+        agent=agent.name,
+        agent_digest=agent.digest,
+        agent_version=agent.version,
+        policy_revision=None if not policies else str(policies[0]),
+        model=None if model is None else str(model),
+        sampling=sampling or None,
+        extra=pins,
+        seed=episode.seed,
+        limits={"wall": episode.task.limits.wall, "output": episode.task.limits.output},
+        network=episode.task.network,
+        executor=executor.name,
+        executor_path=executor.path,
+        executor_version=executor.version,
+        executor_digest=executor.digest,
+        plugin_version=request.plugin_version,
+    )

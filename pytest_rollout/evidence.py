@@ -1,0 +1,288 @@
+"""What a test looks at: the facade over the bundle that the fixture ``bundle`` gives.
+
+Whatever is wrong with the candidate's evidence is an AssertionError that says so. Every look is
+noted, because a test that looks at nothing measured nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from pytest_rollout.bundle import BundleRecord, Change, Finding, Pins, Usage
+from pytest_rollout.errors import EvidenceError
+
+__all__ = ["Bundle", "Diff", "FileDiff", "Reader", "looked", "parse_json"]
+
+_MAX_DIFF_BYTES = 1 << 20
+_MAX_DIFF_LINES = 20_000
+_MAX_JSON_DEPTH = 200
+_MAX_DIGITS = 4000
+
+
+class Reader(Protocol):
+    """Reads the files of one attempt; every problem of the candidate's is an EvidenceError."""
+
+    def read(self, path: str, limit: int = ...) -> bytes: ...
+
+    def read_baseline(self, path: bytes, limit: int) -> bytes | None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def glob(self, pattern: str) -> list[str]: ...
+
+
+class Bundle:
+    """The evidence of one attempt. Attributes and methods are listed in ``docs/reference/fixtures.md``."""
+
+    def __init__(self, record: BundleRecord, reader: Reader, folder: Path) -> None:
+        self._record, self._reader, self.folder = record, reader, folder
+        self._looked = False
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self._record.identity.rollout}>"
+
+    def _look(self) -> BundleRecord:
+        self._looked = True
+        return self._record
+
+    @property
+    def rollout_id(self) -> str:
+        """The explicit id of the rollout."""
+        return self._record.identity.rollout
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self._record.identity.task
+
+    @property
+    def sample(self) -> int:
+        """Which sample of the task this is, from 0."""
+        return self._record.identity.sample
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the sample this is, from 1."""
+        return self._record.identity.attempt
+
+    @property
+    def seed(self) -> int:
+        """The seed of the sample."""
+        return self._record.pins.seed
+
+    @property
+    def pins(self) -> Pins:
+        """What must be equal for two results to be comparable."""
+        return self._record.pins
+
+    @property
+    def exit_code(self) -> int | None:
+        """The agent's exit code, 128 + n for a signal n, or None when a limit ended it."""
+        return self._look().exit_code
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the agent, or None."""
+        return self._look().signal
+
+    @property
+    def termination(self) -> str:
+        """Why the attempt ended: ``completed``, ``exit_code``, ``signal``, ``wall_limit`` …"""
+        return self._look().termination
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit or a budget ended it."""
+        return self._look().truncated
+
+    @property
+    def duration(self) -> float:
+        """Seconds that the agent ran."""
+        return self._look().times.duration
+
+    @property
+    def usage(self) -> Usage:
+        """What it used; a figure that was not measured is None."""
+        return self._look().usage
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What a reader of the evidence has to know: bounds that were hit, odd files."""
+        return self._look().findings
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Every path that differs from the baseline, in the order of paths."""
+        return self._look().changes
+
+    @property
+    def trajectory(self) -> None:
+        """The steps of the agent, where they are recorded; this version records none."""
+        self._look()
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """What was kept of standard output; a marker line stands where bytes were dropped."""
+        return self._output(self._look().stdout.file)
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """What was kept of standard error; a marker line stands where bytes were dropped."""
+        return self._output(self._look().stderr.file)
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text; bytes that are not UTF-8 are replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text; bytes that are not UTF-8 are replaced."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    def read_bytes(self, path: str) -> bytes:
+        """The bytes of a file of the stage, at most 64 MiB."""
+        self._look()
+        return self._reader.read(path)
+
+    def read_text(self, path: str) -> str:
+        """A file of the stage as text; one that is not UTF-8 is an assertion."""
+        try:
+            return self.read_bytes(path).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise EvidenceError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+    def read_json(self, path: str) -> Any:
+        """A file of the stage as JSON: at most 200 levels deep, numbers of at most 4,000 digits."""
+        return parse_json(self.read_text(path), path)
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is at ``path``; a link counts, wherever it points."""
+        self._look()
+        return self._reader.exists(path)
+
+    def glob(self, pattern: str) -> list[str]:
+        """The paths that fit, sorted; ``*`` stays in a folder, ``**`` crosses folders."""
+        self._look()
+        return self._reader.glob(pattern)
+
+    @cached_property
+    def diff(self) -> Diff:
+        """The unified diff of the files that changed."""
+        self._look()
+        return Diff(self._record.changes, self._reader)
+
+    def _output(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+
+def looked(bundle: Bundle) -> bool:
+    """Whether anything of the evidence was looked at."""
+    return bundle._looked
+
+
+def parse_json(text: str, what: str) -> Any:
+    """JSON that a candidate wrote; anything monstrous or malformed is an EvidenceError."""
+    try:
+        value = json.loads(text, parse_int=_parse_int)
+    except RecursionError:
+        raise EvidenceError(f"{what} is JSON that is nested too deeply") from None
+    except ValueError as error:
+        raise EvidenceError(f"{what} is not JSON that can be read: {error}") from None
+    if text.count("[") + text.count("{") > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+        raise EvidenceError(f"{what} is JSON that is nested deeper than {_MAX_JSON_DEPTH} levels")
+    return value
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _depth(value: Any) -> int:
+    level, deepest = [value], 0
+    while level:
+        deepest += 1
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        level = below
+    return deepest - 1
+
+
+class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """The diff of one file: lines added and removed (None for one that is not text), and its text."""
+
+    path: str
+    kind: str
+    added: int | None
+    removed: int | None
+    text: str
+
+
+class Diff:
+    """The unified diff between the baseline and what the agent left.
+
+    A file over 1 MiB or 20,000 lines, or with a NUL, is named and not compared line by line.
+    """
+
+    def __init__(self, changes: Sequence[Change], reader: Reader) -> None:
+        self.files: tuple[FileDiff, ...] = tuple(
+            _file_diff(change, reader) for change in changes if change.type in ("file", "symlink")
+        )
+
+    @property
+    def lines_changed(self) -> int:
+        """Lines added plus lines removed, over all text files."""
+        return sum((file.added or 0) + (file.removed or 0) for file in self.files)
+
+    def __str__(self) -> str:
+        return "".join(file.text for file in self.files)
+
+    def __repr__(self) -> str:
+        return f"<Diff of {len(self.files)} files, {self.lines_changed} lines>"
+
+
+def _file_diff(change: Change, reader: Reader) -> FileDiff:
+    old = b"" if change.kind == "added" else reader.read_baseline(change.path.encode(), _MAX_DIFF_BYTES)
+    new: bytes | None = b""
+    if change.kind != "deleted":
+        new = _read_or_none(reader, change)
+    before, after = _lines(old), _lines(new)
+    if before is None or after is None:
+        text = f"{change.kind}: {change.path} ({change.type}, not compared as text)\n"
+        return FileDiff(path=change.path, kind=change.kind, added=None, removed=None, text=text)
+    lines = list(difflib.unified_diff(before, after, f"a/{change.path}", f"b/{change.path}", n=3))
+    body = [line for line in lines[2:] if line[:1] in "+-"]
+    return FileDiff(
+        path=change.path,
+        kind=change.kind,
+        added=sum(line[0] == "+" for line in body),
+        removed=sum(line[0] == "-" for line in body),
+        text="".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines),
+    )
+
+
+def _read_or_none(reader: Reader, change: Change) -> bytes | None:
+    try:
+        return reader.read(change.path, _MAX_DIFF_BYTES)
+    except EvidenceError:
+        return None
+
+
+def _lines(data: bytes | None) -> list[str] | None:
+    if data is None or b"\0" in data:
+        return None
+    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    return None if len(lines) > _MAX_DIFF_LINES else lines

@@ -1,0 +1,1 @@
+"""Executors: where an agent acts. One file each; the contract is in :mod:`.protocol`."""

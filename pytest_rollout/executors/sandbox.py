@@ -1,0 +1,139 @@
+"""The executor ``sandbox``: bubblewrap over a kernel overlay, for root and ordinary users alike.
+
+The overlay is made inside the sandbox's own namespaces, with its upper layer in a folder of the
+host: no mount on the host, no root needed, and the changes are there to be read afterwards. Root's
+agents run as uid 65534, never as root.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from pytest_rollout.bundle import Ended, Usage
+from pytest_rollout.errors import HostError, StageError
+from pytest_rollout.executors.bwrap import INSIDE, PROMPT, Bwrap, arguments, reachable
+from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.drain import Stop, drain
+from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts
+from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
+from pytest_rollout.executors.result import ended
+from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.removal import remove_tree
+from pytest_rollout.stage.root import StageRoot
+from pytest_rollout.stage.view import OverlayView, View
+
+__all__ = ["SandboxExecutor"]
+
+
+class SandboxExecutor:
+    """Rung 1 of isolation: bubblewrap 0.11 or newer with ``--overlay``."""
+
+    def __init__(self, root: StageRoot, bwrap: Bwrap) -> None:
+        self._root, self._bwrap = root, bwrap
+        self._own_net = _inode("/proc/self/ns/net")
+        self.info = ExecutorInfo(
+            name="sandbox",
+            trusted=True,
+            rung=1,
+            path=bwrap.origin,
+            version=bwrap.version,
+            digest=bwrap.digest,
+        )
+
+    def prepare(self, workspace: Path | None) -> Baseline:
+        return freeze(self._root, workspace)
+
+    def provision(self, baseline: Baseline) -> Stage:
+        return Stage(path=self._root.new_stage("u", "w"), baseline=baseline)
+
+    def prompt_file(self, stage: Stage) -> str:
+        return PROMPT
+
+    def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
+        prompt = self._write_prompt(stage, command.prompt)
+        hidden = [self._root.owner.uid != os.geteuid() and not reachable(Path(bind.source)) for bind in command.binds]
+        binds, mounts = local_mounts(command.binds, stage.path, hidden)
+        overlay = ["--overlay-src", stage.baseline.path, "--overlay", f"{stage.path}/u", f"{stage.path}/w", INSIDE]
+        args = arguments(
+            overlay=overlay,
+            env={"HOME": "/home/agent", "TMPDIR": "/tmp", **command.env},  # noqa: S108 - inside the sandbox
+            binds=binds,
+            prompt=prompt,
+            host_network=command.network == "host",
+        )
+        began = time.monotonic()
+        sandbox = launch(self._bwrap, args, command.argv, owner=self._root.owner, mounts=mounts)
+        streams = {sandbox.stdout.fileno(): stdout, sandbox.stderr.fileno(): stderr}
+        stop, dead = self._drain(sandbox, streams, began + command.wall, cancel)
+        duration = time.monotonic() - began
+        status = sandbox.finish()
+        return self._ended(stop, status, duration, (stdout, stderr), dead)
+
+    def _drain(
+        self, sandbox: Sandbox, streams: dict[int, Capture], deadline: float, cancel: Cancel
+    ) -> tuple[Stop, bool]:
+        try:
+            stop, dead = drain(streams, dead=sandbox.pidfd, kill=sandbox.kill, deadline=deadline, cancel=cancel)
+        except BaseException:
+            sandbox.kill()
+            sandbox.finish()
+            raise
+        if not dead:
+            raise HostError("the processes of the sandbox were killed and did not end")
+        return stop, dead
+
+    def _ended(
+        self, stop: Stop, status: Status, duration: float, streams: tuple[Capture, Capture], dead: bool
+    ) -> Ended:
+        if stop == "ended" and status.exit_code is None:
+            raise HostError("the sandbox was killed from outside", forgeable=True)
+        net = status.namespaces.get("net-namespace")
+        return ended(
+            stop,
+            status.exit_code,
+            duration=duration,
+            stdout=streams[0],
+            stderr=streams[1],
+            tree_dead=dead,
+            usage=Usage(wall=duration, output_bytes=streams[0].total + streams[1].total),
+            observed={
+                "network": "host" if net is None or net == self._own_net else "none",
+                "pid_namespace": "private" if "pid-namespace" in status.namespaces else "unknown",
+            },
+        )
+
+    def _write_prompt(self, stage: Stage, prompt: str) -> str:
+        path = f"{stage.path}/prompt"
+        try:
+            with open(path, "wb") as file:
+                file.write(prompt.encode("utf-8", "backslashreplace"))
+            os.chmod(path, 0o644)
+        except OSError as error:
+            raise StageError(f"the prompt can't be written: {error.strerror}") from error
+        return path
+
+    def view(self, stage: Stage) -> View:
+        return OverlayView(f"{stage.path}/u", stage.baseline.path)
+
+    def keep(self, stage: Stage) -> str:
+        return self._root.keep(stage.path)
+
+    def drop(self, stage: Stage) -> str | None:
+        try:
+            os.chmod(f"{stage.path}/w/work", 0o700)  # the kernel leaves it with mode 000
+        except OSError:
+            pass
+        return remove_tree(stage.path)
+
+    def close(self) -> None:
+        self._root.close()
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None

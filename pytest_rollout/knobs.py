@@ -1,0 +1,34 @@
+"""The names of every setting: its option, its ini key and its help.
+
+Read by the plugin in every pytest session, so this module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["KNOBS", "Knob"]
+
+
+class Knob(NamedTuple):
+    """One setting: the ini key is ``rollout_<name>``; ``option`` is None where there is only that."""
+
+    name: str
+    help: str
+    option: str | None = None
+    metavar: str | None = None
+    repeated: bool = False
+
+
+KNOBS = (
+    Knob("agent", "agent to run: a name in rollout.toml, 'noop', or a shell command", "--rollout-agent", "AGENT"),
+    Knob("pin", "pin recorded with every result (repeatable)", "--rollout-pin", "KEY=VALUE", repeated=True),
+    Knob("samples", "independent samples of every task", "--rollout-samples", "N"),
+    Knob("executor", "where agents run: sandbox (default) or local", "--rollout-executor", "NAME"),
+    Knob("isolation", "required (default) or none", "--rollout-isolation", "LEVEL"),
+    Knob("keep", "stages to keep: failed (default; includes infra), all, none", "--rollout-keep", "WHICH"),
+    Knob("dir", "folder of the results (default: .rollout in the root folder)", "--rollout-dir", "DIR"),
+    Knob("stage_root", "private folder for stages and baselines (default: below /var/tmp)"),
+    Knob("config", "file of the named agents (default: rollout.toml beside the ini file)"),
+    Knob("keep_runs", "how many runs are kept in the folder of the results (default: 50)"),
+)

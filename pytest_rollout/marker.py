@@ -1,0 +1,185 @@
+"""The marker ``rollout``: which arguments it takes, and the task that they make.
+
+Arguments are merged from the module, the class and the function: the nearest wins, one by one;
+``limits`` and ``env`` are merged by field. An argument of the design that this version does not
+enforce is refused by name: one that is accepted and does nothing would be a lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_rollout.agents.paths import is_below
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.plain import clean_text, nearest
+from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
+
+__all__ = ["ARGUMENTS", "merge", "read_samples", "read_task"]
+
+ARGUMENTS = (
+    "agent", "prompt", "workspace", "limits", "network", "env", "samples", "seed", "threshold", "score_on", "tags", "id",
+)  # fmt: skip
+LATER = ("hidden", "oracle", "protect", "pools", "split")
+_RESERVED = "ROLLOUT_"
+
+
+def merge(marks: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> dict[str, Any]:
+    """One set of arguments out of the marks of a test, the nearest first.
+
+    Raises ConfigError for positional, unknown and refused arguments.
+    """
+    merged: dict[str, Any] = {}
+    for positional, given in marks:
+        if positional:
+            raise ConfigError(f"rollout takes named arguments only, got {positional[0]!r}")
+        for name, value in given.items():
+            _check_name(name)
+            if name not in merged:
+                merged[name] = value
+            elif name == "limits" and isinstance(value, Limits) and isinstance(merged[name], Limits):
+                _check_limits(merged[name])
+                _check_limits(value)
+                merged[name] = merged[name].over(value)
+            elif name == "env" and isinstance(value, dict) and isinstance(merged[name], dict):
+                merged[name] = {**value, **merged[name]}
+    return merged
+
+
+def _check_name(name: str) -> None:
+    if name in LATER:
+        raise ConfigError(f"rollout({name}=…) is not enforced by this version, so it is refused")
+    if name not in ARGUMENTS:
+        raise ConfigError(
+            f"rollout has no argument {name!r}; valid: {', '.join(ARGUMENTS)}.{nearest(name, ARGUMENTS)}"
+        )
+
+
+def _check_limits(limits: Limits) -> None:
+    if limits.problems:
+        raise ConfigError("; ".join(limits.problems))
+
+
+def read_samples(merged: Mapping[str, Any]) -> int | None:
+    """``samples`` of the marker, or None; raises ConfigError."""
+    value = merged.get("samples")
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= 1_000_000:
+        raise ConfigError(f"rollout(samples={value!r}): it is not a whole number from 1 up")
+    return value
+
+
+def read_task(merged: Mapping[str, Any], *, default_id: str, folder: Path, samples: int) -> Task:
+    """The task of these arguments; ``folder`` is that of the test file. Raises ConfigError."""
+    limits = merged.get("limits", Limits())
+    if not isinstance(limits, Limits):
+        raise ConfigError(f"rollout(limits={limits!r}): it is not a Limits")
+    _check_limits(limits)
+    return Task(
+        id=_id(merged, default_id),
+        prompt=_text(merged, "prompt"),
+        workspace=_workspace(merged, folder),
+        limits=limits.over(DEFAULT_LIMITS),
+        network=_choice(merged, "network", ("none", "host")),
+        env=_env(merged),
+        samples=samples,
+        seed=_seed(merged),
+        threshold=_threshold(merged),
+        score_on=_choice(merged, "score_on", ("any", "completed")),
+        tags=_tags(merged),
+    )
+
+
+def _text(merged: Mapping[str, Any], name: str) -> str:
+    value = merged.get(name, "")
+    if not isinstance(value, str) or "\0" in value:
+        raise ConfigError(f"rollout({name}={value!r}): it is not a text without NUL")
+    return clean_text(value)
+
+
+def _id(merged: Mapping[str, Any], default: str) -> str:
+    if "id" not in merged:
+        return clean_text(default)
+    value = _text(merged, "id").strip()
+    if not value or len(value) > 500:
+        raise ConfigError(f"rollout(id={merged['id']!r}): it is empty or longer than 500 characters")
+    return value
+
+
+def _workspace(merged: Mapping[str, Any], folder: Path) -> Folder | None:
+    value = merged.get("workspace")
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"rollout(workspace={value!r}): it is not a path of a folder")
+    path = Path(os.path.abspath(folder / os.path.expanduser(value)))
+    if not path.exists():
+        raise ConfigError(f"rollout(workspace={os.fspath(value)!r}): the folder {path} does not exist")
+    if not path.is_dir():
+        raise ConfigError(f"rollout(workspace={os.fspath(value)!r}): {path} is not a folder")
+    return Folder(path=str(path))
+
+
+def check_workspace(task: Task, *, results: Path, stage_root: Path, test_file: Path) -> None:
+    """Refuse a workspace that holds what an agent must not see; raises ConfigError."""
+    if task.workspace is None:
+        return
+    inside = (
+        (results, "the results"),
+        (stage_root, "the stages"),
+        (test_file, "the test itself"),
+    )
+    for path, what in inside:
+        if is_below(path, task.workspace.path):
+            raise ConfigError(
+                f"the workspace {task.workspace.path} holds {what} ({path})",
+                hint="Move the workspace to a folder of its own.",
+            )
+
+
+def _choice(merged: Mapping[str, Any], name: str, valid: tuple[str, ...]) -> Any:
+    value = merged.get(name, valid[0])
+    if name == "network" and value == "gateway":
+        raise ConfigError("rollout(network='gateway') is not enforced by this version, so it is refused")
+    if value not in valid:
+        close = nearest(value, valid) if isinstance(value, str) else ""
+        raise ConfigError(f"rollout({name}={value!r}): valid: {', '.join(map(repr, valid))}.{close}")
+    return value
+
+
+def _env(merged: Mapping[str, Any]) -> dict[str, str]:
+    value = merged.get("env", {})
+    if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+        raise ConfigError(f"rollout(env={value!r}): it is not a dict of texts")
+    for name, text in value.items():
+        if not name or "=" in name or "\0" in name + text:
+            raise ConfigError(f"rollout(env=…): {name!r} is not a name of a variable, or its value has a NUL")
+        if name.startswith(_RESERVED):
+            raise ConfigError(f"rollout(env=…): {name!r} begins with {_RESERVED}, which is set by the plugin")
+    return {clean_text(name): clean_text(text) for name, text in value.items()}
+
+
+def _seed(merged: Mapping[str, Any]) -> int:
+    value = merged.get("seed", 0)
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ConfigError(f"rollout(seed={value!r}): it is not a whole number from 0 up")
+    return value
+
+
+def _threshold(merged: Mapping[str, Any]) -> float:
+    value = merged.get("threshold", 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"rollout(threshold={value!r}): it is not a number from 0 to 1")
+    return float(value)
+
+
+def _tags(merged: Mapping[str, Any]) -> tuple[str, ...]:
+    value = merged.get("tags", ())
+    if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
+        raise ConfigError(f"rollout(tags={value!r}): it is not a list of texts")
+    if not all(isinstance(tag, str) and tag.strip() for tag in value):
+        raise ConfigError(f"rollout(tags={value!r}): a tag is a text that is not empty")
+    return tuple(sorted({clean_text(tag.strip()) for tag in value}))

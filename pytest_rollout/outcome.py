@@ -1,0 +1,163 @@
+"""Outcomes: passed, failed (the model) or infra (the harness), decided by one pure function.
+
+Infrastructure needs evidence from outside the candidate's reach. What the candidate could have
+brought about itself and still is called infrastructure is marked *forgeable*, so that every summary
+can also show what the mean would be with it as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from pytest_rollout.bundle import Termination
+
+__all__ = ["INFRA_KINDS", "SLACK", "Body", "Infra", "Means", "Score", "Verdict", "classify", "means"]
+
+InfraKind = Literal[
+    "stage",
+    "isolation",
+    "spawn",
+    "agent",
+    "provider",
+    "recording",
+    "host",
+    "evaluator",
+    "vacuous",
+    "fixture",
+    "worker",
+    "cancelled",
+]
+INFRA_KINDS: tuple[str, ...] = (
+    "stage",
+    "isolation",
+    "spawn",
+    "agent",
+    "provider",
+    "recording",
+    "host",
+    "evaluator",
+    "vacuous",
+    "fixture",
+    "worker",
+    "cancelled",
+)
+Outcome = Literal["passed", "failed", "infra"]
+SLACK = 1e-9
+
+
+class Infra(msgspec.Struct, frozen=True, kw_only=True):
+    """An infrastructure failure that was decided before the checks."""
+
+    kind: InfraKind
+    message: str
+    forgeable: bool = False
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """How the body of the test ended.
+
+    ``assertion`` is an AssertionError or ``pytest.fail``; ``error`` anything else that was raised;
+    ``skipped`` a skip or an imperative xfail after the agent ran. ``looked`` says that the bundle
+    was read, ``recorded`` that the reward was.
+    """
+
+    end: Literal["passed", "assertion", "error", "skipped"]
+    message: str = ""
+    looked: bool = True
+    recorded: bool = False
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checks say: their weighted mean, or ``None`` where there were none."""
+
+    checks_reward: float | None = None
+    threshold: float = 1.0
+    score_on: Literal["any", "completed"] = "any"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The judgement of one rollout. ``reward`` is ``None`` exactly when nothing was measured.
+
+    ``type`` is what JUnit shows as the type of the failure or error; empty for a pass.
+    """
+
+    outcome: Outcome
+    kind: InfraKind | None = None
+    forgeable: bool = False
+    reward: float | None = None
+    checks_reward: float | None = None
+    type: str = ""
+    message: str = ""
+
+
+def classify(*, infra: Infra | None, termination: Termination | None, body: Body | None, score: Score) -> Verdict:
+    """Judge one rollout; the table is in ``docs/explanation/outcomes.md``."""
+    found = infra or _infra_of(body)
+    if found is not None:
+        return Verdict(
+            outcome="infra",
+            kind=found.kind,
+            forgeable=found.forgeable,
+            checks_reward=score.checks_reward,
+            type=f"infra.{found.kind}",
+            message=found.message,
+        )
+    assert body is not None  # without evidence there is no body, and then there is an infra
+    ended_well = termination == "completed"
+    if body.end == "assertion":
+        return Verdict(
+            outcome="failed",
+            reward=0.0,
+            checks_reward=score.checks_reward,
+            type="assertion" if ended_well else f"termination.{termination}",
+            message=body.message,
+        )
+    checks_reward = 1.0 if score.checks_reward is None else score.checks_reward
+    reward = checks_reward if ended_well or score.score_on == "any" else 0.0
+    if reward >= score.threshold - SLACK:
+        return Verdict(outcome="passed", reward=reward, checks_reward=checks_reward)
+    return Verdict(
+        outcome="failed",
+        reward=reward,
+        checks_reward=checks_reward,
+        type="reward" if ended_well else f"termination.{termination}",
+        message=f"reward {reward:.4g} is below the threshold {score.threshold:.4g}",
+    )
+
+
+def _infra_of(body: Body | None) -> Infra | None:
+    """The body itself may show that the evaluator is broken."""
+    if body is None:
+        return Infra(kind="fixture", message="the test ended before there was evidence")
+    if body.end == "error":
+        return Infra(kind="evaluator", message=f"the test raised {body.message}", forgeable=True)
+    if body.end == "skipped":
+        return Infra(kind="evaluator", message=f"the test skipped after the agent ran: {body.message}", forgeable=True)
+    if body.end == "passed" and not body.looked and not body.recorded:
+        return Infra(kind="vacuous", message="the test looked at nothing of the bundle and recorded no check")
+    return None
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean reward over the measured rollouts, and with forgeable infra as 0; with denominators."""
+
+    mean: float | None
+    measured: int
+    forgeable_mean: float | None
+    forgeable_measured: int
+
+
+def means(verdicts: Sequence[tuple[float | None, bool]]) -> Means:
+    """Means of (reward, forgeable) pairs; a reward of ``None`` is unmeasured, never 0."""
+    rewards = [reward for reward, _ in verdicts if reward is not None]
+    forged = sum(1 for reward, forgeable in verdicts if reward is None and forgeable)
+    total, count = sum(rewards), len(rewards)
+    return Means(
+        mean=total / count if count else None,
+        measured=count,
+        forgeable_mean=total / (count + forged) if count + forged else None,
+        forgeable_measured=count + forged,
+    )

@@ -1,0 +1,181 @@
+"""The pytest plugin: options, fixtures, and hooks that only translate.
+
+Loaded in every pytest session, so it imports pytest and two small tables. What a hook decides is
+decided in the modules that it calls, which are imported when the first rollout is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rollout.knobs import KNOBS
+
+if TYPE_CHECKING:
+    from pytest_rollout._session import RolloutSession
+    from pytest_rollout.evidence import Bundle
+    from pytest_rollout.reward import Reward
+    from pytest_rollout.task import Task
+
+MARKER = "rollout"
+_SESSION = pytest.StashKey["RolloutSession"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rollout", "agent rollouts (pytest-rollout)")
+    for knob in KNOBS:
+        if knob.option is not None:
+            group.addoption(
+                knob.option,
+                dest=f"rollout_{knob.name}",
+                metavar=knob.metavar,
+                default=None,
+                action="append" if knob.repeated else "store",
+                help=knob.help,
+            )
+        parser.addini(f"rollout_{knob.name}", knob.help, type="string", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "rollout(agent, prompt, workspace, limits, …): an agent evaluation task; see pytest-rollout"
+    )
+    if config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
+        from pytest_rollout._xdist import Controller
+
+        config.pluginmanager.register(Controller(config), "rollout-controller")
+
+
+def session_of(config: pytest.Config) -> RolloutSession:
+    """The state of this process's session, made when first asked for."""
+    if _SESSION not in config.stash:
+        from pytest_rollout._session import RolloutSession
+
+        config.stash[_SESSION] = RolloutSession(config)
+    return config.stash[_SESSION]
+
+
+def active(config: pytest.Config) -> RolloutSession | None:
+    """The state of the session, where a rollout was met."""
+    return config.stash.get(_SESSION, None)
+
+
+# -- fixtures
+
+
+@pytest.fixture
+def _rollout_sample(request: pytest.FixtureRequest) -> Any:
+    """Which sample of the task this test is; parametrized by the plugin."""
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
+def rollout_task(request: pytest.FixtureRequest, _rollout_sample: Any) -> Task:
+    """The task of this test, from its marker. Override it to change the task: ``rollout_task.replace(…)``."""
+    return session_of(request.config).task(request.node)
+
+
+@pytest.fixture
+def rollout_agent(request: pytest.FixtureRequest) -> Any:
+    """The agent of this test. Override it with a command, a name, or a callable that takes a live stage."""
+    return session_of(request.config).agent(request.node)
+
+
+@pytest.fixture
+def bundle(
+    request: pytest.FixtureRequest, _rollout_sample: Any, rollout_task: Task, rollout_agent: Any
+) -> Iterator[Bundle]:
+    """The evidence of one rollout: provisions a stage, runs the agent in it, and collects what it left."""
+    session = session_of(request.config)
+    yield session.run(request.node, rollout_task, rollout_agent)
+    session.put_away(request.node)
+
+
+@pytest.fixture
+def reward(request: pytest.FixtureRequest) -> Reward:
+    """The score of this rollout: ``reward.check``, ``reward.add``, ``reward.set``, ``reward.metric``."""
+    return session_of(request.config).reward(request.node)
+
+
+# -- collection
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker(MARKER) is None or "_rollout_sample" not in metafunc.fixturenames:
+        return
+    from pytest_rollout._items import parametrize
+
+    parametrize(metafunc, session_of(metafunc.config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any(concerns_us(item) for item in session.items):
+        session_of(session.config).begin(session)
+
+
+def concerns_us(item: pytest.Item) -> bool:
+    names = getattr(item, "fixturenames", ())
+    return item.get_closest_marker(MARKER) is not None or "bundle" in names or "reward" in names
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    session = active(config)
+    return session.header() if session is not None else []
+
+
+# -- running and reporting
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    session = active(pyfuncitem.config)
+    if session is None or not session.knows(pyfuncitem):
+        return (yield)
+    __tracebackhide__ = True
+    state = session.state(pyfuncitem)
+    state.in_body = True
+    try:
+        result = yield
+    finally:
+        state.in_body = False
+    session.judge_of_session.after_body(state)
+    return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    session = active(item.config)
+    if session is not None and session.knows(item):
+        session.judge_of_session.judge(session.state(item), call, report)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
+    found = getattr(report, "rollout", None)
+    if not isinstance(found, dict) or hasattr(report, "wasxfail"):
+        return None
+    if found["outcome"] == "infra":
+        return "error", "I", (found["word"], {"red": True})
+    if report.outcome == found["outcome"]:
+        return report.outcome, "." if report.passed else "F", found["word"]
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(config: pytest.Config) -> Generator[None, Any, Any]:
+    data = yield
+    if active(config) is None:
+        return data
+    from pytest_rollout.plain import clean
+
+    return clean(data)

@@ -1,0 +1,1 @@
+"""What a run tells its readers: terminal, JUnit, HTML, GitHub and exports."""

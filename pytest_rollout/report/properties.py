@@ -1,0 +1,44 @@
+"""What a testcase of JUnit carries of a rollout: (name, value) pairs of text, names ``rollout.*``."""
+
+from __future__ import annotations
+
+from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.plain import xml_text
+from pytest_rollout.reward import Reward
+from pytest_rollout.store.records import Result
+
+__all__ = ["ROLLOUT_ID", "properties_of"]
+
+ROLLOUT_ID = "rollout.rollout_id"
+
+
+def properties_of(
+    result: Result, bundle: BundleRecord | None, reward: Reward, *, run: str, samples: int | None
+) -> list[tuple[str, str]]:
+    """The properties; a figure that is not known is left out, so that nobody reads it as 0."""
+    values: dict[str, object] = {
+        ROLLOUT_ID: result.rollout,
+        "rollout.run_id": run,
+        "rollout.task": result.task,
+        "rollout.sample": result.sample,
+        "rollout.samples": samples,
+        "rollout.attempts": result.attempt,
+        "rollout.agent": result.agent,
+        "rollout.outcome": result.outcome,
+        "rollout.kind": result.kind,
+        "rollout.forgeable": "true" if result.forgeable else None,
+        "rollout.reward": result.reward,
+        "rollout.checks_reward": result.checks_reward,
+        "rollout.termination": result.termination,
+        "rollout.trusted": None if result.trusted is None else str(result.trusted).lower(),
+        "rollout.seed": bundle.pins.seed if bundle is not None else None,
+        "rollout.environment_revision": bundle.pins.environment_revision if bundle is not None else None,
+        "rollout.folder": result.folder,
+        **{f"rollout.check.{check.name}": check.value for check in reward.all_checks},
+        **{f"rollout.metric.{name}": value for name, value in reward.metrics.items()},
+    }
+    return [(xml_text(name), _text(value)) for name, value in values.items() if value is not None]
+
+
+def _text(value: object) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else xml_text(str(value))

@@ -1,0 +1,130 @@
+"""What the terminal shows of rollouts, as plain text: the header, the sections, the closing block.
+
+Nothing here knows pytest or colours. What a candidate wrote is printed inert: control characters
+escaped, and every line indented, so that it can't speak to a CI system.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.outcome import means
+from pytest_rollout.plain import printable
+from pytest_rollout.reward import Check
+from pytest_rollout.store.records import Result
+
+__all__ = ["check_lines", "closing_block", "sections", "status_word"]
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 4000
+_MAX_CHANGES = 20
+_MAX_MESSAGE = 800
+
+
+def figure(value: float | None) -> str:
+    """A reward for people: up to four digits, or ``none``."""
+    return "none" if value is None else f"{value:.4g}"
+
+
+def status_word(outcome: str, kind: str | None, reward: float | None) -> str:
+    """The word of ``-v``: ``PASSED 1``, ``FAILED 0.75``, ``INFRA spawn``."""
+    return f"INFRA {kind}" if outcome == "infra" else f"{outcome.upper()} {figure(reward)}"
+
+
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    """One line a check: its value, weight and name."""
+    if not checks:
+        return []
+    width = max(len(figure(check.value)) for check in checks)
+    return [f"  {figure(check.value):>{width}}  × {check.weight:g}  {printable(check.name)}" for check in checks]
+
+
+def indented(text: str, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a text of the candidate's, inert."""
+    return "\n".join(f"  {printable(line)}" for line in text.splitlines()[-lines:])
+
+
+def sections(folder: Path, bundle: BundleRecord | None, checks: Sequence[Check]) -> list[tuple[str, str]]:
+    """(title, text) pairs for a report that did not pass."""
+    found: list[tuple[str, str]] = []
+    if bundle is not None:
+        for stream in (bundle.stdout, bundle.stderr):
+            tail = _tail(folder / stream.file)
+            if tail:
+                size = stream.kept + stream.dropped
+                found.append((f"agent {stream.file} (tail of {size} bytes)", tail))
+        lines = [f"  {change.kind:<8}  {change.type:<7}  {printable(change.path)}" for change in bundle.changes]
+        if len(lines) > _MAX_CHANGES:
+            lines = [*lines[:_MAX_CHANGES], f"  … and {len(lines) - _MAX_CHANGES} more"]
+        found.append(("changed files", "\n".join(lines) or "  none"))
+        if bundle.findings:
+            notes = [
+                f"  {finding.code}: {printable(finding.message)}" + (f" ({printable(finding.path)})" if finding.path else "")
+                for finding in bundle.findings[:_MAX_CHANGES]
+            ]
+            found.append(("findings", "\n".join(notes)))
+    if checks:
+        found.append(("checks", "\n".join(check_lines(checks))))
+    return found
+
+
+def _tail(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return indented(file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""
+
+
+def closing_block(
+    results: Sequence[Result], *, not_run: int, lost: Sequence[str], folder: str, notes: Sequence[str] = ()
+) -> list[str]:
+    """The lines at the end of a session."""
+    count = Counter(result.outcome for result in results)
+    lines = [
+        f"{_plural(len(results), 'rollout')}: {count['passed']} passed, {count['failed']} failed, "
+        f"{count['infra']} infra" + (f"; {not_run} not run" if not_run else "")
+    ]
+    infra = [result for result in results if result.outcome == "infra"]
+    if infra:
+        kinds = Counter(f"{result.kind}{' (forgeable)' if result.forgeable else ''}" for result in infra)
+        lines.append("infra: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
+    found = means([(result.reward, result.forgeable) for result in results])
+    line = f"mean reward: {figure(found.mean)} over {found.measured} measured of {len(results)}"
+    if len(infra):
+        line += f" ({len(infra)} unmeasured)"
+    lines.append(line)
+    if found.forgeable_measured != found.measured:
+        mean = figure(found.forgeable_mean)
+        lines.append(f"with forgeable infra as 0: {mean} over {found.forgeable_measured}")
+    if any(result.trusted is False for result in results):
+        lines.append("untrusted: the agents were not isolated")
+    lines += _causes(infra)
+    if lost:
+        lines.append(f"LOST: {_plural(len(lost), 'rollout')} without a result: {', '.join(lost[:5])}")
+    lines += [f"warning: {printable(note)}" for note in notes]
+    lines.append(f"results: {folder}")
+    return lines
+
+
+def _causes(infra: Sequence[Result]) -> list[str]:
+    """Each cause of infrastructure once, with its count and its remedy."""
+    causes = Counter((result.kind, result.message) for result in infra)
+    lines = []
+    for (kind, message), number in causes.most_common(5):
+        text = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"
+        first, *rest = text.splitlines() or [""]
+        lines.append(f"  {number} × {kind}: {printable(first)}")
+        lines += [f"    {printable(line)}" for line in rest]
+    if len(causes) > 5:
+        lines.append(f"  … and {len(causes) - 5} more causes")
+    return lines
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

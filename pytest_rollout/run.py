@@ -1,0 +1,304 @@
+"""A run: one session's settings, folder, agents and executor, and the rollouts that it makes.
+
+It knows no pytest. Every process of a session (the controller, each worker) has one; what they
+share is the run's name and its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from filelock import FileLock
+
+from pytest_rollout import __version__
+from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
+from pytest_rollout.agents.paths import is_below
+from pytest_rollout.agents.protocol import Agent, Episode, join_path
+from pytest_rollout.attempt import Attempt, Request, run_attempt
+from pytest_rollout.errors import ConfigError, InfraError, IsolationError
+from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
+from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.local import LocalExecutor
+from pytest_rollout.executors.probe import probe
+from pytest_rollout.executors.protocol import Command, Executor, ExecutorInfo
+from pytest_rollout.executors.sandbox import SandboxExecutor
+from pytest_rollout.identity import rollout_id
+from pytest_rollout.outcome import Verdict
+from pytest_rollout.plain import clean, clean_text
+from pytest_rollout.reward import Reward
+from pytest_rollout.settings import Settings
+from pytest_rollout.stage.removal import remove_tree
+from pytest_rollout.stage.root import StageRoot, default_root
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
+from pytest_rollout.store.journal import ResultsJournal, utc_now
+from pytest_rollout.store.records import Plan, Result, RunRecord, ScoreRecord
+from pytest_rollout.task import Task
+
+__all__ = ["Run"]
+
+_VERSION_SECONDS = 30.0
+
+
+class Run:
+    """``name`` is the run's id; ``worker`` names this process in it (``main``, ``gw0`` …)."""
+
+    def __init__(self, settings: Settings, name: str, worker: str) -> None:
+        self.settings, self.name, self.worker = settings, name, worker
+        self.results = ResultsFolder(Path(settings.dir))
+        self.folder = RunFolder(self.results.runs / name)
+        self.named = load_config(Path(settings.config), must_exist=settings.config_given)
+        self.reaped = 0
+        self._root: StageRoot | None = None
+        self._executor: Executor | None = None
+        self._refusal: InfraError | None = None
+        self._agents: dict[str, Agent] = {}
+        self._journal: ResultsJournal | None = None
+
+    # -- before anything is started
+
+    @property
+    def stage_root(self) -> Path:
+        """Where stages lie."""
+        return Path(self.settings.stage_root) if self.settings.stage_root else default_root()
+
+    def choose(self, value: object, where: str, folder: Path | None) -> AgentConfig | Agent:
+        """The agent that ``value`` means; raises ConfigError."""
+        return choose_agent(value, self.named, where=where, folder=folder)
+
+    def check_hidden(self, files: set[Path], agents: list[AgentConfig | Agent]) -> None:
+        """Refuse to run where an agent could read the suite, the results or other stages.
+
+        ``files`` are the suite's. Raises ConfigError with the remedy.
+        """
+        if self.settings.executor == "local":
+            return
+        shown = {folder: "the sandbox shows it to every agent" for folder in FIXED_BINDS}
+        for agent in agents:
+            for bind in getattr(agent, "binds", ()):
+                shown.setdefault(bind.source, f"agent {getattr(agent, 'name', '?')!r} names it in 'paths'")
+        private = [(path, "the suite") for path in sorted(files)]
+        private += [(self.results.path, "the folder of the results"), (self.stage_root, "the stage root")]
+        for folder, why in shown.items():
+            for path, what in private:
+                if is_below(path, folder):
+                    raise ConfigError(
+                        f"{what} ({path}) lies under {folder}, which an agent could read: {why}",
+                        hint="Move it elsewhere, or bind a narrower folder.",
+                    )
+
+    def prepare(self) -> None:
+        """Take the stage root and see that results can be written; raises ConfigError."""
+        self.results.check_writable()
+        if self._root is None:
+            self._root = StageRoot(self.stage_root)
+            self.reaped = self._root.reap()
+
+    def open(self, plan: Plan, options: dict[str, Any]) -> None:
+        """Make the folder of the run, its record and its plan; the first process to come writes them."""
+        self.folder = self.results.open_run(self.name)
+        record = RunRecord(
+            run=self.name,
+            started=utc_now(),
+            plugin_version=__version__,
+            options=clean(options),
+            pins=self.settings.pins,
+            environment={
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "executable": clean_text(sys.executable),
+                "user": "root" if os.geteuid() == 0 else "ordinary",
+            },
+        )
+        write_record(self.folder.record, record, create_only=True)
+        write_record(self.folder.plan, plan, create_only=True)
+
+    def executor(self) -> Executor:
+        """The executor, made and probed when first asked for; raises the same InfraError every time."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._executor is None:
+            assert self._root is not None
+            try:
+                self._executor = self._make_executor(self._root)
+            except InfraError as error:
+                self._refusal = error
+                raise
+        return self._executor
+
+    def executor_info(self) -> ExecutorInfo | InfraError:
+        """What the executor is, or why there is none."""
+        try:
+            return self.executor().info
+        except InfraError as error:
+            return error
+
+    def _make_executor(self, root: StageRoot) -> Executor:
+        if self.settings.executor == "local":
+            return LocalExecutor(root)
+        bwrap = find_bwrap(root.path / "bin", dropped=root.owner.uid != os.geteuid())
+        executor = SandboxExecutor(root, bwrap)
+        self._probe_once(executor, root)
+        return executor
+
+    def _probe_once(self, executor: SandboxExecutor, root: StageRoot) -> None:
+        """One canary for all processes of the run: the first one runs it, the others read what it found."""
+        place = self.folder.path / "probe.json"
+        with FileLock(self.folder.path / "probe.lock"):
+            if place.exists():
+                found = json.loads(place.read_text(encoding="utf-8"))
+                if found["problem"] is not None:
+                    raise IsolationError(found["problem"], hint=found["hint"])
+                return
+            problem: InfraError | None = None
+            try:
+                probe(executor, root)
+            except InfraError as error:
+                problem = error
+            said = {
+                "executor": msgspec.to_builtins(executor.info),
+                "problem": problem.message if problem else None,
+                "hint": problem.hint if problem else "",
+            }
+            write_record(place, said)
+        if problem is not None:
+            raise IsolationError(problem.message, hint=problem.hint)
+
+    # -- rollouts
+
+    def ready_agent(self, chosen: AgentConfig | Agent) -> Agent:
+        """An agent that can act: of a named one the version is asked for, once."""
+        if not isinstance(chosen, AgentConfig):
+            return chosen
+        if chosen.name not in self._agents:
+            self._agents[chosen.name] = chosen.agent(os.environ, self._version(chosen))
+        return self._agents[chosen.name]
+
+    def _version(self, config: AgentConfig) -> str | None:
+        """The first line that the version command prints in an empty stage, or None where it fails."""
+        if config.version is None:
+            return None
+        words = ("sh", "-c", config.version) if isinstance(config.version, str) else config.version
+        executor = self.executor()
+        stage = executor.provision(executor.prepare(None))
+        cancel, folder = Cancel(), tempfile.mkdtemp(prefix="rollout-version-")
+        streams = [Capture(Path(folder) / name, 4096) for name in ("stdout", "stderr")]
+        try:
+            env = {"PATH": join_path(config.binds), "LANG": "C.UTF-8"}
+            command = Command(argv=tuple(words), env=env, binds=config.binds, wall=_VERSION_SECONDS)
+            ended = executor.run(stage, command, streams[0], streams[1], cancel)
+            for stream in streams:
+                stream.close()
+            lines = streams[0].path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        finally:
+            cancel.close()
+            executor.drop(stage)
+            shutil.rmtree(folder, ignore_errors=True)
+        return lines[0][:200] if lines and ended.exit_code == 0 else None
+
+    def rollout(self, task: Task, sample: int, node: str, agent: AgentConfig | Agent, cancel: Cancel) -> Attempt:
+        """Make one attempt at one sample. Raises InfraError where nothing could be recorded of it."""
+        rollout = rollout_id(self.name, task.id, sample)
+        executor, ready = self.executor(), self.ready_agent(agent)
+        folder = self.folder.new_attempt(task.id, sample, 1)
+        episode = Episode(rollout=rollout, task=task, sample=sample, attempt=1, seed=task.seed + sample)
+        request = Request(
+            run=self.name, node=clean_text(node), episode=episode, pins=self.settings.pins, plugin_version=__version__
+        )
+        return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel)
+
+    def keeps(self, verdict: Verdict | None) -> bool:
+        """Whether the stage of a rollout is kept: an unjudged one is, as one that failed."""
+        if self.settings.keep == "failed":
+            return verdict is None or verdict.outcome != "passed"
+        return self.settings.keep == "all"
+
+    def record(
+        self, *, task: Task, sample: int, node: str, agent: str, verdict: Verdict, attempt: Attempt | None, reward: Reward
+    ) -> Result:
+        """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError."""
+        bundle = attempt.record if attempt is not None else None
+        rollout = rollout_id(self.name, task.id, sample)
+        if attempt is not None:
+            attempt.journal.event("scored", outcome=verdict.outcome, reward=verdict.reward)
+            score = ScoreRecord(
+                task=task.id,
+                rollout=rollout,
+                sample=sample,
+                attempt=1,
+                outcome=verdict.outcome,
+                kind=verdict.kind,
+                forgeable=verdict.forgeable,
+                reward=verdict.reward,
+                checks_reward=verdict.checks_reward,
+                checks=reward.all_checks,
+                metrics=reward.metrics,
+                threshold=task.threshold,
+                termination=bundle.termination if bundle is not None else None,
+                message=clean_text(verdict.message),
+                bundle="bundle.json" if bundle is not None else None,
+            )
+            write_record(attempt.folder / "score.json", score)
+        result = Result(
+            rollout=rollout,
+            task=task.id,
+            sample=sample,
+            attempt=1,
+            node=clean_text(node),
+            agent=clean_text(agent),
+            outcome=verdict.outcome,
+            kind=verdict.kind,
+            forgeable=verdict.forgeable,
+            reward=verdict.reward,
+            checks_reward=verdict.checks_reward,
+            termination=bundle.termination if bundle is not None else None,
+            type=verdict.type,
+            message=clean_text(verdict.message)[:4000],
+            trusted=bundle.trusted if bundle is not None else None,
+            duration=bundle.times.duration if bundle is not None else None,
+            folder=self.folder.relative(attempt.folder) if attempt is not None else None,
+            time=utc_now(),
+        )
+        self.append(result)
+        return result
+
+    def append(self, result: Result) -> None:
+        """Add a line to this process's results, and see it on the disk."""
+        if self._journal is None:
+            self._journal = ResultsJournal(self.folder.results / f"{self.worker}.jsonl")
+        self._journal.append(result)
+
+    # -- afterwards
+
+    def prune(self) -> list[str]:
+        """Remove the oldest runs beyond ``rollout_keep_runs``, with the stages that they kept."""
+        for run in self.results.all_runs()[: -self.settings.keep_runs]:
+            if not run.in_progress():
+                for bundle in run.path.glob("rollouts/*/*/*/bundle.json"):
+                    self._remove_kept(bundle)
+        return self.results.prune(self.settings.keep_runs)
+
+    def _remove_kept(self, bundle: Path) -> None:
+        try:
+            stage = json.loads(bundle.read_bytes()).get("stage")
+        except (OSError, ValueError):
+            return
+        if stage and self._root is not None and Path(stage).parent == self._root.kept:
+            remove_tree(stage)
+
+    def close(self) -> None:
+        """Give back the journal and the executor; may be called twice."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if self._root is not None:
+            self._root.close()
+            self._root = self._executor = None

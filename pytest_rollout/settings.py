@@ -1,0 +1,145 @@
+"""Settings: one resolver for every knob, from the command line, the ini file and the defaults.
+
+Resolved once, on the controller, and sent to workers as JSON. A marker's arguments are read with
+each task; ``docs/reference/settings.md`` has the one table of precedence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.plain import clean_text, nearest
+
+__all__ = ["Settings", "resolve"]
+
+EXECUTORS = ("sandbox", "local")
+ISOLATIONS = ("required", "none")
+KEEPS = ("failed", "all", "none")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Every setting of a session, checked. Paths are absolute."""
+
+    agent: str | None
+    agent_from: str
+    samples: int | None
+    samples_from: Literal["command line", "ini", "default"]
+    agent_forced: bool
+    pins: dict[str, str]
+    executor: str
+    isolation: str
+    keep: str
+    dir: str
+    stage_root: str | None
+    config: str
+    config_given: bool
+    keep_runs: int
+    root: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a worker; ``Settings(**values)`` is the way back."""
+        return asdict(self)
+
+
+def resolve(
+    options: Mapping[str, Any], ini: Mapping[str, Any], *, root: Path, invoked: Path, ini_folder: Path
+) -> Settings:
+    """The settings of a session; ``options`` and ``ini`` are by name of the knob, missing or None where not given.
+
+    A path of the command line is relative to ``invoked``, one of the ini file to ``ini_folder``.
+    Raises ConfigError that names the value, where it came from, and what is valid.
+    """
+    given = _Given(options, ini)
+    config, config_from = given.path("config", invoked, ini_folder)
+    folder, _ = given.path("dir", invoked, ini_folder)
+    stage_root, _ = given.path("stage_root", invoked, ini_folder)
+    agent, agent_from = given.text("agent")
+    isolation = given.choice("isolation", ISOLATIONS)
+    executor = given.choice("executor", EXECUTORS, default="local" if isolation == "none" else "sandbox")
+    if executor == "local" and isolation != "none":
+        _, where = given.text("executor")
+        raise ConfigError(
+            f"{where}: the executor 'local' does not isolate the agent",
+            hint="Allow it with --rollout-isolation=none; its results are then marked untrusted.",
+        )
+    samples, samples_from = given.count("samples", least=1)
+    keep_runs, _ = given.count("keep_runs", least=1)
+    return Settings(
+        agent=agent,
+        agent_from=agent_from,
+        agent_forced=options.get("agent") is not None,
+        samples=samples,
+        samples_from="command line" if options.get("samples") else "ini" if samples_from else "default",
+        pins=given.pins(),
+        executor=executor,
+        isolation=isolation,
+        keep=given.choice("keep", KEEPS),
+        dir=str(folder or root / ".rollout"),
+        stage_root=None if stage_root is None else str(stage_root),
+        config=str(config or ini_folder / "rollout.toml"),
+        config_given=config is not None and bool(config_from),
+        keep_runs=keep_runs or 50,
+        root=str(root),
+    )
+
+
+class _Given:
+    """What the user said, and where."""
+
+    def __init__(self, options: Mapping[str, Any], ini: Mapping[str, Any]) -> None:
+        self._options, self._ini = options, ini
+
+    def text(self, name: str) -> tuple[str | None, str]:
+        """The text that was given, and a word for where; ``(None, "")`` where it was not."""
+        for source, prefix in ((self._options, f"--rollout-{name}"), (self._ini, f"rollout_{name} in the ini file")):
+            value = source.get(name)
+            if value is not None and value != "" and value != []:
+                text = str(value).strip()
+                if not text:
+                    raise ConfigError(f"{prefix}: {value!r} is empty")
+                return text, prefix
+        if self._options.get(name) == "":
+            raise ConfigError(f"--rollout-{name}: the value is empty")
+        return None, ""
+
+    def choice(self, name: str, valid: tuple[str, ...], default: str | None = None) -> str:
+        text, where = self.text(name)
+        if text is None:
+            return default or valid[0]
+        if text not in valid:
+            raise ConfigError(f"{where}: unknown {name} {text!r}; valid: {', '.join(valid)}.{nearest(text, valid)}")
+        return text
+
+    def count(self, name: str, *, least: int) -> tuple[int | None, str]:
+        text, where = self.text(name)
+        if text is None:
+            return None, ""
+        if not text.isascii() or not text.isdigit() or int(text) < least or len(text) > 9:
+            raise ConfigError(f"{where}: {text!r} is not a whole number from {least} up")
+        return int(text), where
+
+    def path(self, name: str, invoked: Path, ini_folder: Path) -> tuple[Path | None, str]:
+        text, where = self.text(name)
+        if text is None:
+            return None, ""
+        base = invoked if where.startswith("--") else ini_folder
+        return Path(os.path.normpath(base / os.path.expanduser(text))), where
+
+    def pins(self) -> dict[str, str]:
+        """Pins of the ini file, then of the command line; the last of one key wins."""
+        found: dict[str, str] = {}
+        lines = str(self._ini.get("pin") or "").splitlines()
+        pairs = [(line.strip(), "rollout_pin in the ini file") for line in lines if line.strip()]
+        pairs += [(item, "--rollout-pin") for item in self._options.get("pin") or []]
+        for item, where in pairs:
+            key, equals, value = item.partition("=")
+            if not equals or not key.strip():
+                raise ConfigError(f"{where}: {item!r} is not KEY=VALUE")
+            found[clean_text(key.strip())] = clean_text(value.strip())
+        return found

@@ -1,0 +1,170 @@
+"""What an attempt changed: the differences between a stage and its baseline, within bounds.
+
+An overlay is listed from its upper layer, so the cost is that of the changes, whatever the size of
+the baseline. A file that was only copied up (its content and mode are those of the baseline) is no
+change. A copied stage is compared entry by entry.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from pytest_rollout.bundle import Change, ChangeKind, FileType, Finding
+from pytest_rollout.stage.tree import Bound, TreeEntry, entries, lstat, open_path, reading, show, walk
+from pytest_rollout.stage.view import CopyView, OverlayView, View, is_opaque, is_whiteout
+
+__all__ = ["Delta", "ListingBounds", "list_changes"]
+
+
+class ListingBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is listed: entries of a tree and levels of folders."""
+
+    entries: int = 50_000
+    depth: int = 200
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference, with the bytes of its path; :class:`Change` is its form for the record."""
+
+    path: bytes
+    kind: ChangeKind
+    info: os.stat_result
+
+    def type(self) -> FileType:
+        mode = self.info.st_mode
+        for test, name in _TYPES:
+            if test(mode):
+                return name
+        return "device"
+
+    def change(self, *, sha256: str | None = None, stored: bool = False, target: str | None = None) -> Change:
+        kind, deleted = self.type(), self.kind == "deleted"
+        return Change(
+            path=show(self.path),
+            kind=self.kind,
+            type=kind,
+            mode=None if deleted else f"{stat.S_IMODE(self.info.st_mode):04o}",
+            size=self.info.st_size if kind == "file" and not deleted else None,
+            sha256=sha256,
+            target=target,
+            links=self.info.st_nlink if kind == "file" and not deleted else None,
+            stored=stored,
+        )
+
+
+
+_TYPES: tuple[tuple[Callable[[int], bool], FileType], ...] = (
+    (stat.S_ISREG, "file"),
+    (stat.S_ISDIR, "dir"),
+    (stat.S_ISLNK, "symlink"),
+    (stat.S_ISFIFO, "fifo"),
+    (stat.S_ISSOCK, "socket"),
+)
+
+
+def list_changes(view: View, bounds: ListingBounds) -> tuple[list[Delta], list[Finding]]:
+    """The differences in the order of their paths, and a finding for a bound that was hit."""
+    source = _of_overlay(view, bounds) if isinstance(view, OverlayView) else _of_copy(view, bounds)
+    found: list[Delta] = []
+    findings: list[Finding] = []
+    try:
+        for delta in source:
+            if len(found) >= bounds.entries:
+                raise Bound("entries", bounds.entries)
+            found.append(delta)
+    except Bound as bound:
+        findings.append(
+            Finding(code=f"changes.{bound.what}", message=f"the listing stopped at {bound.limit} {bound.what}")
+        )
+    except OSError as error:
+        findings.append(Finding(code="changes.unreadable", message=f"the listing stopped: {error.strerror}"))
+    return sorted(found, key=lambda delta: delta.path), findings
+
+
+def _of_overlay(view: OverlayView, bounds: ListingBounds) -> Iterator[Delta]:
+    """Walk the upper layer; ``shows`` says whether the baseline shows through in a folder."""
+    pending = [(b"", True, 1)]
+    while pending:
+        at, shows, depth = pending.pop()
+        if depth > bounds.depth:
+            raise Bound("depth", bounds.depth)
+        opaque = bool(at) and shows and is_opaque(view.upper, at)
+        listed = entries(view.upper, at, depth, bounds.entries)
+        for entry in listed:
+            base = lstat(view.baseline, entry.path) if shows else None
+            if is_whiteout(entry.stat):
+                if base is not None:
+                    yield from _deleted(view.baseline, entry.path, base, bounds)
+                continue
+            yield from _compare(view, view.upper, entry, base)
+            if entry.is_folder:
+                pending.append((entry.path, base is not None and stat.S_ISDIR(base.st_mode), depth + 1))
+            if base is not None and stat.S_ISDIR(base.st_mode) and not entry.is_folder:
+                yield from _deleted(view.baseline, entry.path, base, bounds, root=False)
+        if opaque:
+            kept = {entry.path for entry in listed}
+            for entry in entries(view.baseline, at, depth, bounds.entries):
+                if entry.path not in kept:
+                    yield from _deleted(view.baseline, entry.path, entry.stat, bounds)
+
+
+def _of_copy(view: View, bounds: ListingBounds) -> Iterator[Delta]:
+    assert isinstance(view, CopyView)
+    seen = set()
+    for entry in walk(view.copy, max_entries=bounds.entries, max_depth=bounds.depth):
+        seen.add(entry.path)
+        yield from _compare(view, view.copy, entry, lstat(view.baseline, entry.path))
+    for entry in walk(view.baseline, max_entries=bounds.entries, max_depth=bounds.depth):
+        if entry.path not in seen:
+            yield Delta(path=entry.path, kind="deleted", info=entry.stat)
+
+
+def _compare(view: View, layer: int, entry: TreeEntry, base: os.stat_result | None) -> Iterator[Delta]:
+    if base is None:
+        yield Delta(path=entry.path, kind="added", info=entry.stat)
+    elif not _same(view.baseline, layer, entry, base):
+        yield Delta(path=entry.path, kind="modified", info=entry.stat)
+
+
+def _same(baseline: int, layer: int, entry: TreeEntry, base: os.stat_result) -> bool:
+    now = entry.stat
+    if now.st_mode != base.st_mode:
+        return False
+    if stat.S_ISREG(now.st_mode):
+        return now.st_size == base.st_size and _equal_content(baseline, layer, entry.path)
+    if stat.S_ISLNK(now.st_mode):
+        return _target(baseline, entry.path) == _target(layer, entry.path)
+    return stat.S_ISDIR(now.st_mode)
+
+
+def _target(folder: int, path: bytes) -> bytes:
+    fd = open_path(folder, path)
+    try:
+        return os.readlink(b"", dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _equal_content(baseline: int, layer: int, path: bytes) -> bool:
+    with reading(baseline, path) as old, reading(layer, path) as new:
+        while True:
+            left, right = os.read(old, 1 << 20), os.read(new, 1 << 20)
+            if left != right:
+                return False
+            if not left:
+                return True
+
+
+def _deleted(
+    baseline: int, path: bytes, base: os.stat_result, bounds: ListingBounds, *, root: bool = True
+) -> Iterator[Delta]:
+    """A path that is gone, and everything that the baseline had below it."""
+    if root:
+        yield Delta(path=path, kind="deleted", info=base)
+    if stat.S_ISDIR(base.st_mode):
+        for entry in walk(baseline, path, max_entries=bounds.entries, max_depth=bounds.depth):
+            yield Delta(path=entry.path, kind="deleted", info=entry.stat)

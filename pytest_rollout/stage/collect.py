@@ -1,0 +1,120 @@
+"""Keep what an attempt changed: hash it and copy it into ``changes/``, within bounds.
+
+The folder holds plain files that we own, mode 0600, never links, devices or the agent's modes; what
+each was stands in the record. A bound that was hit is a finding, and the entry says ``stored: false``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from pytest_rollout.bundle import Change, Finding
+from pytest_rollout.errors import RecordingError
+from pytest_rollout.stage.changes import Delta, ListingBounds, list_changes
+from pytest_rollout.stage.tree import open_path, reading, show
+from pytest_rollout.stage.view import View
+
+__all__ = ["CollectBounds", "Collected", "collect"]
+
+
+class CollectBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that are kept of one file and of all files of an attempt."""
+
+    file: int = 64 * 2**20
+    total: int = 256 * 2**20
+    listing: ListingBounds = ListingBounds()
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed, in the order of paths, and what a reader has to know."""
+
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...]
+
+
+def collect(view: View, folder: Path, bounds: CollectBounds) -> Collected:
+    """List the changes and copy the changed files below ``folder`` (made when first needed).
+
+    Raises RecordingError when our own disk can't hold them.
+    """
+    deltas, findings = list_changes(view, bounds.listing)
+    changes: list[Change] = []
+    left = bounds.total
+    for delta in deltas:
+        change, used, finding = _keep(view, delta, folder, min(left, bounds.file))
+        left -= used
+        changes.append(change)
+        if finding is not None:
+            findings.append(finding)
+        if change.links is not None and change.links > 1 and change.kind == "added":
+            findings.append(Finding(code="hardlink", message=f"{change.links} hard links", path=change.path))
+        if change.type in ("file", "dir") and change.mode and int(change.mode, 8) & 0o6000:
+            findings.append(Finding(code="setuid", message=f"mode {change.mode}", path=change.path))
+    return Collected(changes=tuple(changes), findings=tuple(findings))
+
+
+def _keep(view: View, delta: Delta, folder: Path, allowed: int) -> tuple[Change, int, Finding | None]:
+    kind = delta.type()
+    if delta.kind == "deleted" or kind == "dir":
+        return delta.change(), 0, None
+    path = show(delta.path)
+    try:
+        where, inside = view.locate(delta.path)
+        if kind == "symlink":
+            return delta.change(target=_link_target(where, inside)), 0, None
+        if kind != "file":
+            return delta.change(), 0, Finding(code="special", message=f"a {kind}, not a file", path=path)
+        if delta.info.st_size > allowed:
+            finding = Finding(code="changes.bytes", message=f"{delta.info.st_size} bytes: not kept", path=path)
+            return delta.change(), 0, finding
+        with reading(where, inside) as source:
+            digest, used = _copy(source, _place(folder, delta.path), allowed)
+    except RecordingError:
+        raise
+    except OSError as error:
+        return delta.change(), 0, Finding(code="unreadable", message=error.strerror or str(error), path=path)
+    return delta.change(sha256=digest, stored=True), used, None
+
+
+def _link_target(where: int, path: bytes) -> str:
+    fd = open_path(where, path)
+    try:
+        return show(os.readlink(b"", dir_fd=fd))
+    finally:
+        os.close(fd)
+
+
+def _place(folder: Path, path: bytes) -> bytes:
+    """Where a path of the agent's is kept: the same parts, below a folder of ours."""
+    return os.path.join(os.fsencode(folder), path)
+
+
+def _copy(source: int, place: bytes, limit: int) -> tuple[str, int]:
+    try:
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        target = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise RecordingError(f"a changed file can't be kept in {os.fsdecode(place)}: {error.strerror}") from error
+    digest, used = hashlib.sha256(), 0
+    try:
+        while used < limit and (piece := os.read(source, min(1 << 20, limit - used))):
+            digest.update(piece)
+            used += _write_all(target, piece, place)
+    finally:
+        os.close(target)
+    return digest.hexdigest(), used
+
+
+def _write_all(target: int, piece: bytes, place: bytes) -> int:
+    try:
+        with memoryview(piece) as view:
+            done = 0
+            while done < len(piece):
+                done += os.write(target, view[done:])
+    except OSError as error:
+        raise RecordingError(f"a changed file can't be kept in {os.fsdecode(place)}: {error.strerror}") from error
+    return len(piece)

@@ -1,0 +1,173 @@
+"""The stage root: a private per-user folder that holds baselines and stages, and outlives nobody.
+
+::
+
+    <root>/                   0700; as root 0711, so that the dropped uid passes through
+      baselines/<digest>/     frozen trees, shared by all sessions of this user
+      leases/<name>           locked by the process that owns the stages named <name>-…
+      stages/<lease>-<n>/     one attempt each
+      kept/<opaque>/          stages that the user asked to keep
+
+A lease that nobody holds belonged to a process that died: its stages are removed at the next start.
+Names are opaque, because the agent can read them in ``/proc/self/mountinfo``.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+
+import msgspec
+from filelock import BaseFileLock, FileLock, Timeout
+
+from pytest_rollout.errors import ConfigError, HostError, StageError
+from pytest_rollout.stage.removal import remove_tree
+
+__all__ = ["NOBODY", "Owner", "StageRoot", "default_root"]
+
+NOBODY = 65534
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The uid and gid that agents run as, which own every file of a baseline and a stage."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def of_this_process(cls) -> Owner:
+        """Root's agents run as nobody (65534); an ordinary user's run as that user."""
+        if os.geteuid() == 0:
+            return cls(uid=NOBODY, gid=NOBODY)
+        return cls(uid=os.getuid(), gid=os.getgid())
+
+
+def default_root() -> Path:
+    """Outside every home folder, on a disk rather than in memory where there is one."""
+    parent = Path("/var/tmp")  # noqa: S108 - the folder below it is private, and checked to be ours
+    if not os.access(parent, os.W_OK):
+        parent = Path(tempfile.gettempdir())
+    return parent / f"pytest-rollout-{os.geteuid()}"
+
+
+class StageRoot:
+    """One process's hold on the stage root.
+
+    Raises ConfigError where the folder can't be used; the message names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.owner = Owner.of_this_process()
+        self.baselines, self.stages, self.kept = path / "baselines", path / "stages", path / "kept"
+        self._prepare()
+        self._numbers = itertools.count()
+        self._lease_name, self._lease = self._take_lease()
+
+    def _prepare(self) -> None:
+        mode = 0o711 if self.owner.uid != os.geteuid() else 0o700
+        try:
+            self.path.mkdir(mode=mode, parents=True, exist_ok=True)
+            info = os.lstat(self.path)
+            if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+                raise ConfigError(
+                    f"rollout_stage_root: {self.path} is not a folder of this user's own",
+                    hint="Remove it, or set the ini key rollout_stage_root to another folder.",
+                )
+            os.chmod(self.path, mode)
+            for folder, its_mode in ((self.baselines, mode), (self.stages, mode), (self.kept, mode)):
+                folder.mkdir(mode=its_mode, exist_ok=True)
+                os.chmod(folder, its_mode)
+            (self.path / "leases").mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"rollout_stage_root: the folder {self.path} can't be written: {error.strerror}",
+                hint="Set the ini key rollout_stage_root to a folder that this user can write.",
+            ) from None
+        self._check_reachable()
+
+    def _take_lease(self) -> tuple[str, BaseFileLock]:
+        """A locked lease of our own; once more where another start cleaned it up before it was locked."""
+        for _ in range(100):
+            name = secrets.token_hex(6)
+            lock = FileLock(self.path / "leases" / name, thread_local=False)
+            lock.acquire(timeout=5)
+            if (self.path / "leases" / name).exists():
+                return name, lock
+            lock.release()
+        raise ConfigError(f"rollout_stage_root: no lease can be held in {self.path}")
+
+    def _check_reachable(self) -> None:
+        """The uid that is dropped to must be able to pass through every folder above a stage."""
+        if self.owner.uid == os.geteuid():
+            return
+        for folder in self.path.resolve().parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                raise ConfigError(
+                    f"rollout_stage_root: {self.path} lies below {folder}, which uid {self.owner.uid} can't enter",
+                    hint="Agents of root run as that uid. Set rollout_stage_root to a folder outside it.",
+                )
+
+    def new_stage(self, *folders: str) -> str:
+        """A new private stage folder with these folders in it, owned by the agent's uid.
+
+        Raises StageError, or HostError when the disk is full.
+        """
+        path = str(self.stages / f"{self._lease_name}-{next(self._numbers)}")
+        try:
+            os.mkdir(path, 0o700)
+            for name in folders:
+                os.mkdir(f"{path}/{name}", 0o700)
+            self.give(path, *(f"{path}/{name}" for name in folders))
+        except OSError as error:
+            kind = HostError if error.errno in _FULL else StageError
+            raise kind(f"no stage can be made in {self.stages}: {error.strerror}") from error
+        return path
+
+    def give(self, *paths: str) -> None:
+        """Make the agent's uid the owner of these paths."""
+        if self.owner.uid != os.geteuid():
+            for path in paths:
+                os.chown(path, self.owner.uid, self.owner.gid, follow_symlinks=False)
+
+    def keep(self, stage: str) -> str:
+        """Move a stage out of reach of the clean-up; returns where it is now."""
+        target = str(self.kept / secrets.token_hex(8))
+        os.rename(stage, target)
+        return target
+
+    def reap(self) -> int:
+        """Remove the stages of processes that died; returns how many there were."""
+        removed = 0
+        for lease in sorted((self.path / "leases").iterdir()):
+            if lease.name == self._lease_name:
+                continue
+            lock = FileLock(lease, thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            try:
+                removed += self._remove_stages(lease.name)
+                lease.unlink(missing_ok=True)
+            finally:
+                lock.release()
+        return removed
+
+    def _remove_stages(self, lease: str) -> int:
+        found = [entry for entry in self.stages.iterdir() if entry.name.rpartition("-")[0] == lease]
+        for stage in found:
+            remove_tree(str(stage))
+        return len(found)
+
+    def close(self) -> None:
+        """Give the lease back; whatever stage is left of it is removed."""
+        self._remove_stages(self._lease_name)
+        self._lease.release()
+        (self.path / "leases" / self._lease_name).unlink(missing_ok=True)

@@ -1,0 +1,177 @@
+"""Where everything of a run lies, and writing it whole or not at all.
+
+::
+
+    <dir>/                                      .gitignore, CACHEDIR.TAG
+      latest                                    the name of the newest run
+      runs/<run>/
+        run.json  plan.json  lock
+        results/<worker>.jsonl
+        rollouts/<task folder>/s0/a1/           bundle.json  score.json  journal.jsonl  stdout  stderr  changes/
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.identity import task_folder
+from pytest_rollout.stage.removal import remove_tree
+from pytest_rollout.store.journal import recording_error
+
+__all__ = ["ResultsFolder", "RunFolder", "read_record", "write_record"]
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+_TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# This file marks a folder of results of pytest-rollout; see https://bford.info/cachedir/\n"
+)
+
+
+def write_record(path: Path, record: Any, *, create_only: bool = False) -> bool:
+    """Write a record as indented JSON, whole or not at all.
+
+    With ``create_only`` the first writer wins; returns whether this one wrote. Raises RecordingError
+    or HostError.
+    """
+    data = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+    made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        made.write_bytes(data)
+        try:
+            if not create_only:
+                os.replace(made, path)
+                return True
+            os.link(made, path)
+        except FileExistsError:
+            return False
+        finally:
+            made.unlink(missing_ok=True)
+    except OSError as error:
+        raise recording_error("a record", path, error) from error
+    return True
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """A record that :func:`write_record` wrote; raises OSError and msgspec.ValidationError."""
+    return msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.name
+        self.results = path / "results"
+        self._lock: FileLock | None = None
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "run.json"
+
+    def attempt(self, task: str, sample: int, attempt: int) -> Path:
+        """The folder of one attempt, as a path; see :meth:`new_attempt`."""
+        return self.path / "rollouts" / task_folder(task) / f"s{sample}" / f"a{attempt}"
+
+    def new_attempt(self, task: str, sample: int, attempt: int) -> Path:
+        """Make the folder of an attempt; raises RecordingError or HostError."""
+        path = self.attempt(task, sample, attempt)
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise recording_error("an attempt", path, error) from error
+        return path
+
+    def relative(self, path: Path) -> str:
+        """A path of this run as it is written into records."""
+        return path.relative_to(self.path).as_posix()
+
+    def hold(self) -> None:
+        """Mark the run as in progress, for as long as this process lives."""
+        lock = FileLock(self.path / "lock", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return
+        self._lock = lock
+
+    def release(self) -> None:
+        """The run is over."""
+        if self._lock is not None:
+            self._lock.release()
+            (self.path / "lock").unlink(missing_ok=True)
+
+    def in_progress(self) -> bool:
+        """Whether a live process holds this run."""
+        place = self.path / "lock"
+        if not place.exists():
+            return False
+        try:
+            with FileLock(place, thread_local=False).acquire(timeout=0):
+                return False
+        except (Timeout, OSError):
+            return True
+
+
+class ResultsFolder:
+    """The folder of all runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.runs = path, path / "runs"
+
+    def check_writable(self) -> None:
+        """Raise ConfigError where a run could not be written, without leaving anything behind."""
+        place = self.path
+        if place.exists() and not place.is_dir():
+            raise ConfigError(f"the folder of the results, {place}, is not a folder", hint="Set it with --rollout-dir.")
+        while not place.exists():
+            place = place.parent
+        if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+            raise ConfigError(
+                f"the folder of the results, {self.path}, can't be written: no right to write in {place}",
+                hint="Set another with --rollout-dir, or the ini key rollout_dir.",
+            )
+
+    def open_run(self, run: str) -> RunFolder:
+        """The folder of a run, made if it isn't there; raises ConfigError when it can't be made."""
+        folder = RunFolder(self.runs / run)
+        try:
+            folder.results.mkdir(parents=True, exist_ok=True)
+            for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", _TAG)):
+                if not (self.path / name).exists():
+                    (self.path / name).write_text(text, encoding="utf-8")
+            made = self.path / f".latest-{secrets.token_hex(4)}"
+            made.write_text(f"{run}\n", encoding="utf-8")
+            made.replace(self.path / "latest")
+        except OSError as error:
+            raise ConfigError(
+                f"the folder of the results, {self.path}, can't be written: {error.strerror}",
+                hint="Set another with --rollout-dir, or the ini key rollout_dir.",
+            ) from None
+        return folder
+
+    def all_runs(self) -> list[RunFolder]:
+        """The runs, oldest first."""
+        try:
+            names = sorted(entry.name for entry in self.runs.iterdir() if entry.is_dir())
+        except OSError:
+            return []
+        return [RunFolder(self.runs / name) for name in names]
+
+    def prune(self, keep: int) -> list[str]:
+        """Remove all but the newest ``keep`` runs, none that is in progress; returns their names."""
+        removed = []
+        for run in self.all_runs()[:-keep]:
+            if not run.in_progress() and remove_tree(str(run.path)) is None:
+                removed.append(run.name)
+        return removed

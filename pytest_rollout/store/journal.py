@@ -1,0 +1,89 @@
+"""Append-only JSON lines: the journal of an attempt, and the results of a worker.
+
+The journal of results is synced to disk with every line, so a line that was written survives a
+SIGKILL of anybody. The journal of an attempt is written, but not synced: it tells, it does not count.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_rollout.errors import HostError, RecordingError
+from pytest_rollout.plain import clean
+from pytest_rollout.store.records import Result
+
+__all__ = ["AttemptJournal", "ResultsJournal", "recording_error", "utc_now"]
+
+
+def utc_now() -> str:
+    """Now, in UTC, ISO 8601 with microseconds."""
+    return datetime.fromtimestamp(time.time(), UTC).isoformat()
+
+
+def recording_error(what: str, path: Path | str, error: OSError) -> RecordingError | HostError:
+    """Our own folder failed: recording, or host where the disk is full."""
+    kind = HostError if error.errno in (errno.ENOSPC, errno.EDQUOT) else RecordingError
+    return kind(f"{what} can't be written to {path}: {error.strerror}")
+
+
+class _Lines:
+    def __init__(self, path: Path, *, sync: bool) -> None:
+        self.path, self._sync = path, sync
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise recording_error("the journal", path, error) from error
+
+    def append(self, data: bytes) -> None:
+        line = data + b"\n"
+        try:
+            done = os.write(self._fd, line)
+            while done < len(line):
+                done += os.write(self._fd, line[done:])
+            if self._sync:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            raise recording_error("the journal", self.path, error) from error
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class ResultsJournal:
+    """``results/<worker>.jsonl``; raises RecordingError or HostError."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = _Lines(path, sync=True)
+
+    def append(self, result: Result) -> None:
+        """Add one finished rollout and see it on the disk."""
+        self._lines.append(msgspec.json.encode(result))
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._lines.close()
+
+
+class AttemptJournal:
+    """``journal.jsonl``: the events of an attempt in their order, each with a time and a position."""
+
+    def __init__(self, path: Path, now: Callable[[], str] = utc_now) -> None:
+        self._lines, self._now, self._count = _Lines(path, sync=False), now, 0
+
+    def event(self, event: str, **facts: Any) -> None:
+        """Add one event with its facts (plain values; anything else is written as text)."""
+        line = {"position": self._count, "time": self._now(), "event": event, **clean(facts)}
+        self._count += 1
+        self._lines.append(msgspec.json.encode(line))
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._lines.close()

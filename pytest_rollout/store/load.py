@@ -1,0 +1,114 @@
+"""Read runs again: results from the journals, one rollout by its selector.
+
+A journal may end in half a line (the writer was killed): that line is left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pytest_rollout.errors import SelectorError
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
+from pytest_rollout.store.records import Plan, Result
+
+T = TypeVar("T")
+
+__all__ = ["LoadedRun", "find_rollout", "find_run", "load_plan", "load_results"]
+
+
+class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of a run, one a rollout, in the order of the plan and then of their time.
+
+    ``broken`` counts lines that could not be read; ``missing`` names planned rollouts without a result.
+    """
+
+    results: tuple[Result, ...]
+    missing: tuple[str, ...] = ()
+    broken: int = 0
+
+
+def load_plan(run: RunFolder) -> Plan | None:
+    """The plan, or None where the run was ended before it had one."""
+    try:
+        return read_record(run.plan, Plan)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def load_results(run: RunFolder) -> LoadedRun:
+    """The union of a run's journals: of two lines of one rollout the first measured one counts."""
+    found: dict[str, Result] = {}
+    broken = 0
+    for line in _lines(run.results):
+        try:
+            result = msgspec.json.decode(line, type=Result)
+        except msgspec.MsgspecError:
+            broken += 1
+            continue
+        known = found.get(result.rollout)
+        if known is not None and result.amends:
+            found[result.rollout] = msgspec.structs.replace(known, warnings=(*known.warnings, *result.warnings))
+        elif known is None or (known.reward is None and result.reward is not None):
+            found[result.rollout] = result
+    plan = load_plan(run)
+    order = {planned.rollout: number for number, planned in enumerate(plan.rollouts)} if plan else {}
+    results = sorted(found.values(), key=lambda result: (order.get(result.rollout, len(order)), result.time))
+    missing = [rollout for rollout in order if rollout not in found]
+    return LoadedRun(results=tuple(results), missing=tuple(missing), broken=broken)
+
+
+def _lines(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.glob("*.jsonl")):
+        with open(path, "rb") as file:
+            yield from (line for line in file if line.strip())
+
+
+def find_run(results: ResultsFolder, selector: str = "last") -> RunFolder:
+    """A run by its name, a unique prefix of it or of its 8 hex digits, or ``last``; raises SelectorError."""
+    runs = results.all_runs()
+    if not runs:
+        raise SelectorError(f"there are no runs in {results.path}", hint="Run pytest first, or name the folder with --dir.")
+    if selector == "last":
+        return runs[-1]
+    fitting = [run for run in runs if run.name.startswith(selector) or run.name.rpartition("-")[2].startswith(selector)]
+    exact = [run for run in fitting if run.name == selector]
+    return _only(exact or fitting, selector, "run", [run.name for run in fitting])
+
+
+def find_rollout(results: ResultsFolder, selector: str = "last") -> tuple[RunFolder, Result]:
+    """A rollout by its id, a unique prefix of it, or ``last`` (the newest of the newest run).
+
+    A prefix of the part behind the run's digits fits too, among the rollouts of the newest run that
+    has such. Raises SelectorError that names the candidates.
+    """
+    if selector == "last":
+        for run in reversed(results.all_runs()):
+            loaded = load_results(run).results
+            if loaded:
+                return run, max(loaded, key=lambda result: result.time)
+        raise SelectorError(f"there are no rollouts in {results.path}", hint="Run pytest first, or name the folder with --dir.")
+    for whole in (True, False):
+        for run in reversed(results.all_runs()):
+            fitting = [result for result in load_results(run).results if _fits(result, selector, whole)]
+            exact = [result for result in fitting if result.rollout == selector]
+            if fitting:
+                return run, _only(exact or fitting, selector, "rollout", [result.rollout for result in fitting])
+    raise SelectorError(f"no rollout begins with {selector!r} in {results.path}", hint="pytest-rollout list shows them.")
+
+
+def _fits(result: Result, selector: str, whole: bool) -> bool:
+    name = result.rollout if whole else result.rollout.partition("-")[2]
+    return name.startswith(selector)
+
+
+def _only(fitting: Sequence[T], selector: str, what: str, names: Sequence[str]) -> T:
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise SelectorError(f"no {what} begins with {selector!r}", hint="pytest-rollout list shows them.")
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    raise SelectorError(f"{selector!r} fits {len(names)} {what}s: {shown}")

@@ -1,0 +1,99 @@
+"""The records beside the bundle: ``run.json``, ``plan.json``, ``score.json`` and a line of results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pytest_rollout.bundle import SCHEMA_VERSION, Termination
+from pytest_rollout.outcome import InfraKind, Outcome
+from pytest_rollout.reward import Check
+
+__all__ = ["Plan", "Planned", "Result", "RunRecord", "ScoreRecord"]
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``: when and how a run was started, and where."""
+
+    schema_version: int = SCHEMA_VERSION
+    run: str
+    started: str
+    plugin_version: str
+    options: dict[str, Any]
+    pins: dict[str, str]
+    environment: dict[str, str]
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout that a run is going to make."""
+
+    node: str
+    rollout: str
+    task: str
+    sample: int
+    agent: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """``plan.json``: every rollout that was selected, so that a lost one is noticed.
+
+    ``multiplied`` says of a class whose marker holds for several tests how many agent runs it makes.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    rollouts: tuple[Planned, ...]
+    multiplied: dict[str, int] = {}
+
+
+class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``score.json``: the judgement of one attempt. ``reward`` is null where nothing was measured."""
+
+    schema_version: int = SCHEMA_VERSION
+    task: str
+    rollout: str
+    sample: int
+    attempt: int
+    outcome: Outcome
+    kind: InfraKind | None
+    forgeable: bool
+    reward: float | None
+    checks_reward: float | None
+    checks: tuple[Check, ...]
+    metrics: dict[str, float]
+    threshold: float | None
+    termination: Termination | None
+    message: str
+    bundle: str | None
+    evaluator_revision: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of ``results/<worker>.jsonl``: a finished rollout.
+
+    ``folder`` is relative to the run's folder; ``time`` is UTC, ISO 8601. A line with ``amends`` adds
+    a warning to an earlier line of the same rollout and changes nothing else.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    rollout: str
+    task: str
+    sample: int
+    attempt: int
+    node: str
+    agent: str
+    outcome: Outcome
+    kind: InfraKind | None = None
+    forgeable: bool = False
+    reward: float | None = None
+    checks_reward: float | None = None
+    termination: Termination | None = None
+    type: str = ""
+    message: str = ""
+    trusted: bool | None = None
+    duration: float | None = None
+    folder: str | None = None
+    time: str = ""
+    amends: bool = False
+    warnings: tuple[str, ...] = ()

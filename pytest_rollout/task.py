@@ -1,0 +1,147 @@
+"""A task: what is asked of an agent, as a frozen value.
+
+:class:`Limits` is what a suite writes; it keeps what it could not read as ``problems``, so that the
+message can name the test that it stands on instead of pointing into an import.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from pytest_rollout.identity import canonical_digest
+from pytest_rollout.plain import nearest
+
+__all__ = ["DEFAULT_LIMITS", "Folder", "Limits", "Task", "parse_duration", "parse_size"]
+
+Network = Literal["none", "host"]
+ScoreOn = Literal["any", "completed"]
+
+_DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_LATER_LIMITS = ("cpu", "disk", "memory", "open_files", "processes", "file_size")
+
+
+def parse_duration(value: object) -> float:
+    """Seconds, from a number of seconds or a text such as ``"90s"``, ``"5m"``, ``"1.5h"``, ``"200ms"``.
+
+    Raises ValueError with a text that names the value.
+    """
+    number = _quantity(value, _DURATIONS)
+    if number is None or not number > 0 or math.isinf(number):
+        raise ValueError(f"{value!r} is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'")
+    return number
+
+
+def parse_size(value: object) -> int:
+    """Bytes, from a number of bytes or a text such as ``"10MiB"``, ``"2GiB"``, ``"500kB"``.
+
+    Raises ValueError with a text that names the value.
+    """
+    number = _quantity(value, _SIZES)
+    if number is None or not 1 <= number < 2**63 or number != int(number):
+        raise ValueError(f"{value!r} is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'")
+    return int(number)
+
+
+def _quantity(value: object, units: dict[str, Any]) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    unit = units.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        return None
+    return float(match[1]) * unit if "." in match[1] else int(match[1]) * unit
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Limits:
+    """What an attempt may use.
+
+    ``wall`` is time on the clock, in seconds; ``output`` is how many bytes are kept of each of
+    stdout and stderr (half from the head, half from the tail; the rest is drained and counted).
+    Both take a number or a text (``"5m"``, ``"10MiB"``). A limit that is left out comes from the
+    enclosing class or module, then from the default.
+    """
+
+    wall: float | None
+    output: int | None
+    problems: tuple[str, ...]
+
+    def __init__(
+        self, *, wall: float | str | None = None, output: int | str | None = None, **unknown: object
+    ) -> None:
+        problems = [_unknown_limit(name) for name in unknown]
+        for name, value, parse in (("wall", wall, parse_duration), ("output", output, parse_size)):
+            parsed = None
+            if value is not None:
+                try:
+                    parsed = parse(value)
+                except ValueError as error:
+                    problems.append(f"Limits({name}=…): {error}")
+            object.__setattr__(self, name, parsed)
+        object.__setattr__(self, "problems", tuple(problems))
+
+    def over(self, other: Limits) -> Limits:
+        """These limits, completed by ``other`` where they say nothing."""
+        return Limits(
+            wall=other.wall if self.wall is None else self.wall,
+            output=other.output if self.output is None else self.output,
+        )
+
+
+def _unknown_limit(name: str) -> str:
+    if name in _LATER_LIMITS:
+        return f"Limits({name}=…) is not enforced by this version, so it is refused; 'wall' and 'output' are"
+    return f"Limits({name}=…): there is no such limit; valid: 'wall', 'output'.{nearest(name, ('wall', 'output'))}"
+
+
+DEFAULT_LIMITS = Limits(wall=600.0, output=10 * 2**20)
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True, tag="folder"):
+    """A workspace that is a folder of the suite; ``path`` is absolute."""
+
+    path: str
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked: the prompt, the workspace, the limits, the network.
+
+    ``limits`` is complete (no ``None``). ``workspace=None`` is an empty stage. ``seed`` is that of
+    sample 0; sample k gets ``seed + k``.
+    """
+
+    id: str
+    prompt: str = ""
+    workspace: Folder | None = None
+    limits: Limits = DEFAULT_LIMITS
+    network: Network = "none"
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    samples: int = 1
+    seed: int = 0
+    threshold: float = 1.0
+    score_on: ScoreOn = "any"
+    tags: tuple[str, ...] = ()
+
+    def replace(self, **changes: Any) -> Task:
+        """A copy with some fields changed, for a suite that overrides the fixture ``rollout_task``."""
+        return msgspec.structs.replace(self, **changes)
+
+    def digest(self) -> str:
+        """What two results must share to be of the same task; the workspace has a revision of its own."""
+        return canonical_digest(
+            {
+                "prompt": self.prompt,
+                "limits": {"wall": self.limits.wall, "output": self.limits.output},
+                "network": self.network,
+                "env": self.env,
+                "threshold": self.threshold,
+                "score_on": self.score_on,
+            }
+        )
