@@ -16,9 +16,9 @@ from pytest_rollout.errors import CheckerError, EvidenceError, InfraError
 from pytest_rollout.evidence import Bundle, looked
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
-from pytest_rollout.plain import clean, clean_text, xml_text
+from pytest_rollout.plain import clean, clean_text, printable, xml_text
 from pytest_rollout.report.properties import properties_of
-from pytest_rollout.report.terminal import check_lines, sections, status_word
+from pytest_rollout.report.terminal import check_lines, indented, sections, status_word
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.store.journal import utc_now
@@ -60,9 +60,11 @@ class State:
         """Where a check failed, and pytest's own words for it."""
         found = pytest.ExceptionInfo.from_exception(error)
         entry = found.traceback[0]
-        text = found.exconly(tryshort=True)
+        text = str(error) if isinstance(error, EvidenceError) else found.exconly().removeprefix("AssertionError: ")
         try:
-            name = entry.path.relative_to(self.item.config.rootpath) if hasattr(entry.path, "relative_to") else entry.path
+            name = (
+                entry.path.relative_to(self.item.config.rootpath) if hasattr(entry.path, "relative_to") else entry.path
+            )
         except ValueError:
             name = entry.path
         return f"{name}:{entry.lineno + 1}: {text}"
@@ -86,14 +88,11 @@ class Judge:
             infra=infra,
             termination=record.termination if record is not None else None,
             body=body,
-            score=Score(
-                checks_reward=state.reward.value, threshold=state.task.threshold, score_on=state.task.score_on
-            ),
+            score=Score(checks_reward=state.reward.value, threshold=state.task.threshold, score_on=state.task.score_on),
         )
 
     def after_body(self, state: State) -> None:
         """Where the body ended without an exception: fail the call when its verdict is not a pass."""
-        __tracebackhide__ = True
         verdict = self.classify(state, self._body(state, None))
         if verdict.outcome == "passed":
             return
@@ -139,7 +138,7 @@ class Judge:
         return self.classify(state, self._body(state, error))
 
     def _body(self, state: State, error: BaseException | None) -> Body:
-        seen = {
+        seen: dict[str, Any] = {
             "looked": state.bundle is not None and looked(state.bundle),
             "recorded": state.reward.recorded,
         }
@@ -191,10 +190,13 @@ class Judge:
             vars(report).pop("wasxfail", None)
             if not (verdict.kind in ("evaluator", "fixture") and report.longrepr and not isinstance(error, _SKIPS)):
                 report.longrepr = f"infra {verdict.kind}: {verdict.message}"
+        elif state.told is not None and error is state.told and report.failed:
+            report.longrepr = str(error)
         if report.outcome != "passed" or verdict.outcome != "passed":
             record = state.attempt.record if state.attempt is not None else None
             folder = state.attempt.folder if state.attempt is not None else self._run.folder.path
-            for title, text in sections(folder, record, state.reward.all_checks):
+            checks = () if state.told is not None else state.reward.all_checks  # it has told them
+            for title, text in sections(folder, record, checks):
                 report.sections.append((f"rollout: {title}", text))
         record = state.attempt.record if state.attempt is not None else None
         properties = properties_of(result, record, state.reward, run=self._run.name, samples=state.task.samples)
@@ -219,7 +221,7 @@ class Judge:
         lines = [f"{prefix}{verdict.message}", *check_lines(state.reward.all_checks)]
         for check in state.reward.all_checks:
             if check.value < 1 and check.message:
-                lines += ["", f"{check.name}:", *(f"  {line}" for line in check.message.splitlines())]
+                lines += ["", f"{printable(check.name)}:", indented(check.message)]
         return "\n".join(lines)
 
     def _after_teardown(self, state: State, report: pytest.TestReport) -> None:

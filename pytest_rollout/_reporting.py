@@ -174,10 +174,9 @@ class Reporting:
             session.exitstatus = UNMEASURED if unmeasured else status
 
     def _finish_lines(self, loaded: LoadedRun) -> None:
-        skipped = [node for node in loaded.missing]
         self._lines = closing_block(
             loaded.results,
-            not_run=len(skipped),
+            not_run=len(loaded.missing),
             lost=[result.rollout for result in loaded.results if result.kind == "worker" and result.folder is None],
             folder=self.shown_folder(),
             notes=self._notes,

@@ -87,7 +87,8 @@ class RolloutSession:
     def _plan(self, items: Sequence[pytest.Item], problems: dict[str, None]) -> list[tuple[pytest.Item, RolloutItem]]:
         from pytest_rollout.plugin import concerns_us
 
-        planned, seen = [], {}
+        planned: list[tuple[pytest.Item, RolloutItem]] = []
+        seen: dict[tuple[str, int], str] = {}
         for item in items:
             if not concerns_us(item):
                 continue
@@ -169,7 +170,9 @@ class RolloutSession:
         """Make the rollout of a test in a thread, and wait; an interrupt cancels it."""
         state, run = self._state(item), self.run_of_session
         state.task = self._checked(task, state.rollout.task)
-        chosen = agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
+        chosen = (
+            agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
+        )
         state.agent_name = chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
         if self._pool is None:
             self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout")

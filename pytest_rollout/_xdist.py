@@ -45,7 +45,9 @@ class Controller:
         if self._config.getoption("dist", "no") == "each":
             return "--dist each would run every agent once per worker; use --dist load"
         if not getattr(node.gateway.spec, "popen", False):
-            return f"the worker {node.gateway.spec} is not on this machine; rollouts need local workers (-n, --tx popen)"
+            return (
+                f"the worker {node.gateway.spec} is not on this machine; rollouts need local workers (-n, --tx popen)"
+            )
         return ""
 
     # -- while workers collect

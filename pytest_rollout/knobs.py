@@ -1,4 +1,4 @@
-"""The names of every setting: its option, its ini key and its help.
+"""The names of every setting (its option, its ini key, its help), and the mark of a folder of results.
 
 Read by the plugin in every pytest session, so this module imports next to nothing.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["KNOBS", "Knob"]
+__all__ = ["KNOBS", "TAG", "Knob"]
+
+TAG = "This file marks a folder of results of pytest-rollout"
 
 
 class Knob(NamedTuple):

@@ -20,8 +20,19 @@ from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
 __all__ = ["ARGUMENTS", "merge", "read_samples", "read_task"]
 
 ARGUMENTS = (
-    "agent", "prompt", "workspace", "limits", "network", "env", "samples", "seed", "threshold", "score_on", "tags", "id",
-)  # fmt: skip
+    "agent",
+    "prompt",
+    "workspace",
+    "limits",
+    "network",
+    "env",
+    "samples",
+    "seed",
+    "threshold",
+    "score_on",
+    "tags",
+    "id",
+)
 LATER = ("hidden", "oracle", "protect", "pools", "split")
 _RESERVED = "ROLLOUT_"
 
@@ -52,9 +63,7 @@ def _check_name(name: str) -> None:
     if name in LATER:
         raise ConfigError(f"rollout({name}=…) is not enforced by this version, so it is refused")
     if name not in ARGUMENTS:
-        raise ConfigError(
-            f"rollout has no argument {name!r}; valid: {', '.join(ARGUMENTS)}.{nearest(name, ARGUMENTS)}"
-        )
+        raise ConfigError(f"rollout has no argument {name!r}; valid: {', '.join(ARGUMENTS)}.{nearest(name, ARGUMENTS)}")
 
 
 def _check_limits(limits: Limits) -> None:

@@ -35,7 +35,10 @@ def clean(value: Any) -> Any:
     if type(value) is str:
         return clean_text(value)
     if isinstance(value, dict):
-        return {clean(key) if isinstance(key, str | int | float) else clean_text(str(key)): clean(item) for key, item in value.items()}
+        return {
+            clean(key) if isinstance(key, str | int | float) else clean_text(str(key)): clean(item)
+            for key, item in value.items()
+        }
     if type(value) is tuple:
         return tuple(clean(item) for item in value)
     if isinstance(value, list | tuple | set | frozenset):

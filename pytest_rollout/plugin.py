@@ -7,11 +7,12 @@ decided in the modules that it calls, which are imported when the first rollout 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rollout.knobs import KNOBS
+from pytest_rollout.knobs import KNOBS, TAG
 
 if TYPE_CHECKING:
     from pytest_rollout._session import RolloutSession
@@ -102,6 +103,15 @@ def reward(request: pytest.FixtureRequest) -> Reward:
 # -- collection
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Never collect a folder of results: it holds files that candidates wrote."""
+    tag = collection_path / "CACHEDIR.TAG"
+    try:
+        return True if TAG in tag.read_text(encoding="utf-8", errors="replace") else None
+    except OSError:
+        return None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker(MARKER) is None or "_rollout_sample" not in metafunc.fixturenames:
@@ -113,6 +123,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
+    failed = session.testsfailed and not session.config.option.continue_on_collection_errors
+    if failed and not hasattr(session.config, "workerinput"):
+        return  # pytest ends the session here, so nothing is started
     if any(concerns_us(item) for item in session.items):
         session_of(session.config).begin(session)
 
@@ -135,7 +148,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     session = active(pyfuncitem.config)
     if session is None or not session.knows(pyfuncitem):
         return (yield)
-    __tracebackhide__ = True
     state = session.state(pyfuncitem)
     state.in_body = True
     try:

@@ -11,7 +11,7 @@ import math
 import numbers
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -57,11 +57,11 @@ class Reward:
         ``catch`` names further exception types that mean 0. Raises CheckerError for a name that was
         used before and for a weight that is not a finite number above 0.
         """
-        types = catch if isinstance(catch, tuple) else (catch,)
+        types: tuple[Any, ...] = catch if isinstance(catch, tuple) else (catch,)
         if not all(isinstance(item, type) and issubclass(item, BaseException) for item in types):
             raise self._mistake(f"reward.check({name!r}): catch={catch!r} is not a tuple of exception types")
         clean_name = self._claim("check", name)
-        return _Checking(self, clean_name, self._weight("check", name, weight), (*self._failures, *types))
+        return _Checking(self, clean_name, self._weight("check", name, weight), self._failures + types)
 
     def add(self, name: str, value: float, weight: float = 1) -> None:
         """Record a check with a value in [0, 1]. Raises CheckerError as :meth:`check` does."""
@@ -107,7 +107,9 @@ class Reward:
             return None
         heaviest = max(check.weight for check in checks)
         weights = [check.weight / heaviest for check in checks]
-        return math.fsum(check.value * weight for check, weight in zip(checks, weights, strict=True)) / math.fsum(weights)
+        return math.fsum(check.value * weight for check, weight in zip(checks, weights, strict=True)) / math.fsum(
+            weights
+        )
 
     def _claim(self, method: str, name: object) -> str:
         key = self._name(method, name)
@@ -159,8 +161,10 @@ class _Checking:
         self._reward, self._name, self._weight, self._failures = reward, name, weight, failures
 
     def __enter__(self) -> None:
-        if self._reward.direct is not None or self._name in self._reward._open or any(
-            check.name == self._name for check in self._reward.checks
+        if (
+            self._reward.direct is not None
+            or self._name in self._reward._open
+            or any(check.name == self._name for check in self._reward.checks)
         ):
             raise self._reward._mistake(f"reward.check({self._name!r}): there is a check of this name already")
         self._reward._open.add(self._name)

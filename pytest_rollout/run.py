@@ -81,7 +81,7 @@ class Run:
         """
         if self.settings.executor == "local":
             return
-        shown = {folder: "the sandbox shows it to every agent" for folder in FIXED_BINDS}
+        shown = dict.fromkeys(FIXED_BINDS, "the sandbox shows it to every agent")
         for agent in agents:
             for bind in getattr(agent, "binds", ()):
                 shown.setdefault(bind.source, f"agent {getattr(agent, 'name', '?')!r} names it in 'paths'")
@@ -222,7 +222,15 @@ class Run:
         return self.settings.keep == "all"
 
     def record(
-        self, *, task: Task, sample: int, node: str, agent: str, verdict: Verdict, attempt: Attempt | None, reward: Reward
+        self,
+        *,
+        task: Task,
+        sample: int,
+        node: str,
+        agent: str,
+        verdict: Verdict,
+        attempt: Attempt | None,
+        reward: Reward,
     ) -> Result:
         """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError."""
         bundle = attempt.record if attempt is not None else None
@@ -280,10 +288,9 @@ class Run:
 
     def prune(self) -> list[str]:
         """Remove the oldest runs beyond ``rollout_keep_runs``, with the stages that they kept."""
-        for run in self.results.all_runs()[: -self.settings.keep_runs]:
-            if not run.in_progress():
-                for bundle in run.path.glob("rollouts/*/*/*/bundle.json"):
-                    self._remove_kept(bundle)
+        for run in self.results.surplus(self.settings.keep_runs):
+            for bundle in run.path.glob("rollouts/*/*/*/bundle.json"):
+                self._remove_kept(bundle)
         return self.results.prune(self.settings.keep_runs)
 
     def _remove_kept(self, bundle: Path) -> None:

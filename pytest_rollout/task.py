@@ -56,7 +56,8 @@ def _quantity(value: object, units: dict[str, Any]) -> float | None:
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None:
         return None
-    return float(match[1]) * unit if "." in match[1] else int(match[1]) * unit
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    return number * float(unit) if isinstance(unit, float) else number * int(unit)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -73,9 +74,7 @@ class Limits:
     output: int | None
     problems: tuple[str, ...]
 
-    def __init__(
-        self, *, wall: float | str | None = None, output: int | str | None = None, **unknown: object
-    ) -> None:
+    def __init__(self, *, wall: float | str | None = None, output: int | str | None = None, **unknown: object) -> None:
         problems = [_unknown_limit(name) for name in unknown]
         for name, value, parse in (("wall", wall, parse_duration), ("output", output, parse_size)):
             parsed = None

@@ -19,7 +19,7 @@ __all__ = ["find_program", "is_below", "resolve_paths"]
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 _MAX_LINKS = 40
-_NOT_BINDABLE = ("/", "/proc", "/dev", "/sys", "/tmp", "/etc", "/home", "/root", "/var", "/run", "/stage", "/rollout")  # noqa: S108
+_NOT_BINDABLE = ("/", "/proc", "/dev", "/sys", "/tmp", "/etc", "/home", "/root", "/var", "/run", "/stage", "/rollout")
 
 
 def is_below(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:

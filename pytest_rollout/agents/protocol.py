@@ -116,9 +116,7 @@ class LiveStage:
             **episode.task.env,
         }
 
-    def execute(
-        self, argv: Sequence[str], *, env: Mapping[str, str], binds: Sequence[Bind] = ()
-    ) -> Ended:
+    def execute(self, argv: Sequence[str], *, env: Mapping[str, str], binds: Sequence[Bind] = ()) -> Ended:
         """Run one command to its end, its output captured as the agent's."""
         return self._run(argv, env, binds, *self._streams)
 

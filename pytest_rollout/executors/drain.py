@@ -1,8 +1,8 @@
 """Wait for a process tree to end, draining its output all the while.
 
-The streams are read until the tree is dead and they are empty; a wall limit or a cancel kills the
-tree and goes on draining, and so does the end of its first process. A stream that somebody outside the tree still holds open is left after a
-short grace.
+The streams are read until the tree is dead and they are empty. A wall limit, a cancel and the end of
+its first process kill the tree, and the draining goes on. A stream that somebody outside the tree
+still holds open is left after a short grace.
 """
 
 from __future__ import annotations

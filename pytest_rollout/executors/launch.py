@@ -16,7 +16,8 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -27,13 +28,12 @@ from pytest_rollout.executors.protocol import Bind
 from pytest_rollout.executors.spawner import spawn
 from pytest_rollout.stage.root import Owner
 
-__all__ = ["Sandbox", "Status", "launch", "local_mounts"]
+__all__ = ["Sandbox", "Status", "launch", "local_mounts", "prepared"]
 
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 _PATIENCE = 30.0
 _MOUNT = (
-    "while [ $# -gt 0 ] && [ \"$1\" != : ]; do mount --bind -- \"$1\" \"$2\" || exit 125; shift 2; done; "
-    'shift; exec "$@"'
+    'while [ $# -gt 0 ] && [ "$1" != : ]; do mount --bind -- "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"'
 )
 
 
@@ -89,44 +89,66 @@ def local_mounts(binds: Sequence[Bind], stage: str, unreachable: Sequence[bool])
     return placed, pairs
 
 
-def launch(bwrap: Bwrap, args: Sequence[str], command: Sequence[str], *, owner: Owner, mounts: Sequence[str]) -> Sandbox:
+def launch(
+    bwrap: Bwrap, args: Sequence[str], command: Sequence[str], *, owner: Owner, mounts: Sequence[str]
+) -> Sandbox:
     """Start ``command`` in a sandbox, without standard input, and let it go once its pid 1 is held.
 
     Raises IsolationError when the machine refuses namespaces, HostError when it has no room for a
     process, StageError when the stage can't be mounted, SpawnError otherwise.
     """
-    inside = ["prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--", *command]
-    args_fd = _memory_file(args)
     status_read, status_write = os.pipe()
     block_read, block_write = os.pipe()
+    extra = {"--json-status-fd": status_write, "--block-fd": block_read}
     try:
-        argv = ["bwrap", "--args", str(args_fd), "--json-status-fd", str(status_write), "--block-fd", str(block_read)]
-        argv += ["--", *inside]
-        options: dict[str, Any] = {"executable": bwrap.path}
-        if owner.uid != os.geteuid():
-            if mounts:
-                argv, options = _mounting([bwrap.path, *argv[1:]], owner, mounts), {}
-            else:
-                options |= {"user": owner.uid, "group": owner.gid, "extra_groups": []}
-        process = spawn(
-            argv,
-            env=_ENV,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(args_fd, status_write, block_read),
-            start_new_session=True,
-            **options,
-        )
+        with prepared(bwrap, args, command, owner=owner, mounts=mounts, extra=extra) as (argv, options):
+            process = spawn(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                **options,
+            )
     except OSError as error:
         os.close(status_read)
         os.close(block_write)
         raise HostError(f"no process could be started: {error.strerror}") from error
     finally:
-        for fd in (args_fd, status_write, block_read):
-            os.close(fd)
+        os.close(status_write)
+        os.close(block_read)
     return _hold(process, status_read, block_write)
+
+
+@contextmanager
+def prepared(
+    bwrap: Bwrap,
+    args: Sequence[str],
+    command: Sequence[str],
+    *,
+    owner: Owner,
+    mounts: Sequence[str] = (),
+    extra: Mapping[str, int] | None = None,
+) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """The words and the Popen options that start ``command`` in a sandbox, as the uid of ``owner``.
+
+    ``extra`` are options of bubblewrap that take a descriptor.
+    """
+    args_fd = _memory_file(args)
+    try:
+        descriptors = {"--args": args_fd, **(extra or {})}
+        words = [word for option, fd in descriptors.items() for word in (option, str(fd))]
+        words += ["--", "prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--", *command]
+        options: dict[str, Any] = {"env": _ENV, "cwd": "/", "pass_fds": tuple(descriptors.values())}
+        if mounts and owner.uid != os.geteuid():
+            yield _mounting([bwrap.path, *words], owner, mounts), options
+            return
+        options["executable"] = bwrap.path  # its place is nothing that the agent needs to know
+        if owner.uid != os.geteuid():
+            options |= {"user": owner.uid, "group": owner.gid, "extra_groups": []}
+        yield ["bwrap", *words], options
+    finally:
+        os.close(args_fd)
 
 
 def _mounting(argv: list[str], owner: Owner, mounts: Sequence[str]) -> list[str]:
@@ -201,7 +223,9 @@ def _namespace_remedy() -> str:
             "Ubuntu: install an AppArmor profile for bwrap, or: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
         )
     if os.path.exists("/.dockerenv") or shutil.which("systemd-detect-virt") is None:
-        lines.append("Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and a volume for")
+        lines.append(
+            "Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and a volume for"
+        )
         lines.append("the stage root.")
     lines.append(REMEDY.splitlines()[-1])
     return "\n".join(lines)

@@ -56,9 +56,7 @@ def _probe(executor: SandboxExecutor, root: StageRoot, folder: Path) -> None:
     cancel = Cancel()
     streams = [Capture(folder / name, 1 << 16) for name in ("stdout", "stderr")]
     try:
-        command = Command(
-            argv=("sh", "-c", _SCRIPT, "sh", str(secret)), env={"PATH": "/usr/bin:/bin"}, wall=20.0
-        )
+        command = Command(argv=("sh", "-c", _SCRIPT, "sh", str(secret)), env={"PATH": "/usr/bin:/bin"}, wall=20.0)
         ended = executor.run(stage, command, streams[0], streams[1], cancel)
         for stream in streams:
             stream.close()

@@ -59,7 +59,7 @@ class SandboxExecutor:
         overlay = ["--overlay-src", stage.baseline.path, "--overlay", f"{stage.path}/u", f"{stage.path}/w", INSIDE]
         args = arguments(
             overlay=overlay,
-            env={"HOME": "/home/agent", "TMPDIR": "/tmp", **command.env},  # noqa: S108 - inside the sandbox
+            env={"HOME": "/home/agent", "TMPDIR": "/tmp", **command.env},
             binds=binds,
             prompt=prompt,
             host_network=command.network == "host",

@@ -1,7 +1,8 @@
 """What the terminal shows of rollouts, as plain text: the header, the sections, the closing block.
 
-Nothing here knows pytest or colours. What a candidate wrote is printed inert: control characters
-escaped, and every line indented, so that it can't speak to a CI system.
+Nothing here knows pytest or colours. What a candidate wrote is printed inert: control characters are
+escaped and every line has a bar before it, because CI systems obey lines that begin with ``::`` even
+behind blanks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pytest_rollout.plain import printable
 from pytest_rollout.reward import Check
 from pytest_rollout.store.records import Result
 
-__all__ = ["check_lines", "closing_block", "sections", "status_word"]
+__all__ = ["check_lines", "closing_block", "indented", "sections", "status_word"]
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 4000
@@ -30,8 +31,8 @@ def figure(value: float | None) -> str:
 
 
 def status_word(outcome: str, kind: str | None, reward: float | None) -> str:
-    """The word of ``-v``: ``PASSED 1``, ``FAILED 0.75``, ``INFRA spawn``."""
-    return f"INFRA {kind}" if outcome == "infra" else f"{outcome.upper()} {figure(reward)}"
+    """The word of ``-v``: ``PASSED r=1``, ``FAILED r=0.75``, ``INFRA spawn``."""
+    return f"INFRA {kind}" if outcome == "infra" else f"{outcome.upper()} r={figure(reward)}"
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
@@ -42,9 +43,14 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
     return [f"  {figure(check.value):>{width}}  × {check.weight:g}  {printable(check.name)}" for check in checks]
 
 
-def indented(text: str, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a text of the candidate's, inert."""
-    return "\n".join(f"  {printable(line)}" for line in text.splitlines()[-lines:])
+def inert(line: str) -> str:
+    """One line of a candidate's, so that neither a terminal nor a CI system obeys it."""
+    return "  | " + printable(line).replace("##", "# #")
+
+
+def indented(text: str) -> str:
+    """The lines of a text, inert."""
+    return "\n".join(inert(line) for line in text.splitlines())
 
 
 def sections(folder: Path, bundle: BundleRecord | None, checks: Sequence[Check]) -> list[tuple[str, str]]:
@@ -62,7 +68,8 @@ def sections(folder: Path, bundle: BundleRecord | None, checks: Sequence[Check])
         found.append(("changed files", "\n".join(lines) or "  none"))
         if bundle.findings:
             notes = [
-                f"  {finding.code}: {printable(finding.message)}" + (f" ({printable(finding.path)})" if finding.path else "")
+                f"  {finding.code}: {printable(finding.message)}"
+                + (f" ({printable(finding.path)})" if finding.path else "")
                 for finding in bundle.findings[:_MAX_CHANGES]
             ]
             found.append(("findings", "\n".join(notes)))
@@ -76,7 +83,8 @@ def _tail(path: Path) -> str:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL_BYTES))
-            return indented(file.read().decode("utf-8", "replace"))
+            lines = file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:]
+            return "\n".join(inert(line) for line in lines)
     except OSError:
         return ""
 
@@ -120,7 +128,7 @@ def _causes(infra: Sequence[Result]) -> list[str]:
         text = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"
         first, *rest = text.splitlines() or [""]
         lines.append(f"  {number} × {kind}: {printable(first)}")
-        lines += [f"    {printable(line)}" for line in rest]
+        lines += [f"  {inert(line)}" for line in rest]
     if len(causes) > 5:
         lines.append(f"  … and {len(causes) - 5} more causes")
     return lines

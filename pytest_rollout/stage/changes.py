@@ -56,7 +56,6 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-
 _TYPES: tuple[tuple[Callable[[int], bool], FileType], ...] = (
     (stat.S_ISREG, "file"),
     (stat.S_ISDIR, "dir"),

@@ -25,9 +25,7 @@ def _by_command(path: str) -> str | None:
     said = b""
     for _ in range(2):
         subprocess.run(["chmod", "-R", "u+rwX", "--", path], capture_output=True, check=False)
-        said = subprocess.run(
-            ["rm", "-rf", "--one-file-system", "--", path], capture_output=True, check=False
-        ).stderr
+        said = subprocess.run(["rm", "-rf", "--one-file-system", "--", path], capture_output=True, check=False).stderr
         if not os.path.lexists(path):
             return None
     return os.fsdecode(said).strip()[:200] or f"{path} is still there"

@@ -50,7 +50,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 def default_root() -> Path:
     """Outside every home folder, on a disk rather than in memory where there is one."""
-    parent = Path("/var/tmp")  # noqa: S108 - the folder below it is private, and checked to be ours
+    parent = Path("/var/tmp")
     if not os.access(parent, os.W_OK):
         parent = Path(tempfile.gettempdir())
     return parent / f"pytest-rollout-{os.geteuid()}"

@@ -180,7 +180,7 @@ def entries(folder: int, path: bytes, depth: int, limit: int) -> list[TreeEntry]
     """The entries of one folder, in the order of their names; raises Bound beyond ``limit``."""
     fd = open_folder(folder, path)
     try:
-        found = []
+        found: list[TreeEntry] = []
         with os.scandir(fd) as listing:
             for item in listing:
                 if len(found) >= limit:

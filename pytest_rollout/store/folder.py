@@ -22,16 +22,14 @@ from filelock import FileLock, Timeout
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import task_folder
+from pytest_rollout.knobs import TAG
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.store.journal import recording_error
 
 __all__ = ["ResultsFolder", "RunFolder", "read_record", "write_record"]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
-_TAG = (
-    "Signature: 8a477f597d28d172789f06886806bc55\n"
-    "# This file marks a folder of results of pytest-rollout; see https://bford.info/cachedir/\n"
-)
+_TAG_FILE = f"Signature: 8a477f597d28d172789f06886806bc55\n# {TAG}; see https://bford.info/cachedir/\n"
 
 
 def write_record(path: Path, record: Any, *, create_only: bool = False) -> bool:
@@ -147,7 +145,7 @@ class ResultsFolder:
         folder = RunFolder(self.runs / run)
         try:
             folder.results.mkdir(parents=True, exist_ok=True)
-            for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", _TAG)):
+            for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", _TAG_FILE)):
                 if not (self.path / name).exists():
                     (self.path / name).write_text(text, encoding="utf-8")
             made = self.path / f".latest-{secrets.token_hex(4)}"
@@ -168,10 +166,19 @@ class ResultsFolder:
             return []
         return [RunFolder(self.runs / name) for name in names]
 
+    def latest(self) -> RunFolder | None:
+        """The run that was started last, or None."""
+        try:
+            name = (self.path / "latest").read_text(encoding="utf-8").strip()
+        except OSError:
+            name = ""
+        runs = self.all_runs()
+        return next((run for run in runs if run.name == name), runs[-1] if runs else None)
+
     def prune(self, keep: int) -> list[str]:
         """Remove all but the newest ``keep`` runs, none that is in progress; returns their names."""
-        removed = []
-        for run in self.all_runs()[:-keep]:
-            if not run.in_progress() and remove_tree(str(run.path)) is None:
-                removed.append(run.name)
-        return removed
+        return [run.name for run in self.surplus(keep) if remove_tree(str(run.path)) is None]
+
+    def surplus(self, keep: int) -> list[RunFolder]:
+        """The runs beyond the newest ``keep`` that nobody is making."""
+        return [run for run in self.all_runs()[:-keep] if not run.in_progress()]

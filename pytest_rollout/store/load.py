@@ -69,11 +69,13 @@ def _lines(folder: Path) -> Iterator[bytes]:
 
 def find_run(results: ResultsFolder, selector: str = "last") -> RunFolder:
     """A run by its name, a unique prefix of it or of its 8 hex digits, or ``last``; raises SelectorError."""
-    runs = results.all_runs()
-    if not runs:
-        raise SelectorError(f"there are no runs in {results.path}", hint="Run pytest first, or name the folder with --dir.")
+    runs, latest = results.all_runs(), results.latest()
+    if latest is None:
+        raise SelectorError(
+            f"there are no runs in {results.path}", hint="Run pytest first, or name the folder with --dir."
+        )
     if selector == "last":
-        return runs[-1]
+        return latest
     fitting = [run for run in runs if run.name.startswith(selector) or run.name.rpartition("-")[2].startswith(selector)]
     exact = [run for run in fitting if run.name == selector]
     return _only(exact or fitting, selector, "run", [run.name for run in fitting])
@@ -86,18 +88,23 @@ def find_rollout(results: ResultsFolder, selector: str = "last") -> tuple[RunFol
     has such. Raises SelectorError that names the candidates.
     """
     if selector == "last":
-        for run in reversed(results.all_runs()):
+        latest = results.latest()
+        for run in ([latest] if latest is not None else []) + results.all_runs()[::-1]:
             loaded = load_results(run).results
             if loaded:
                 return run, max(loaded, key=lambda result: result.time)
-        raise SelectorError(f"there are no rollouts in {results.path}", hint="Run pytest first, or name the folder with --dir.")
+        raise SelectorError(
+            f"there are no rollouts in {results.path}", hint="Run pytest first, or name the folder with --dir."
+        )
     for whole in (True, False):
         for run in reversed(results.all_runs()):
             fitting = [result for result in load_results(run).results if _fits(result, selector, whole)]
             exact = [result for result in fitting if result.rollout == selector]
             if fitting:
                 return run, _only(exact or fitting, selector, "rollout", [result.rollout for result in fitting])
-    raise SelectorError(f"no rollout begins with {selector!r} in {results.path}", hint="pytest-rollout list shows them.")
+    raise SelectorError(
+        f"no rollout begins with {selector!r} in {results.path}", hint="pytest-rollout list shows them."
+    )
 
 
 def _fits(result: Result, selector: str, whole: bool) -> bool:

@@ -1,0 +1,177 @@
+"""The console tool ``pytest-rollout``: list runs and rollouts, show one, look at what it left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pytest_rollout import __version__
+from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.errors import RolloutError
+from pytest_rollout.inspection import inspect
+from pytest_rollout.outcome import means
+from pytest_rollout.plain import printable
+from pytest_rollout.report.terminal import figure, sections
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
+from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
+from pytest_rollout.store.records import Result, ScoreRecord
+
+__all__ = ["main"]
+
+_USAGE = 2
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the console tool; returns its exit status (2 for a mistake, else 0 or the command's own)."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.action(options, ResultsFolder(_results(options.dir)))
+    except RolloutError as error:
+        print(f"pytest-rollout: {error}", file=sys.stderr)
+        return _USAGE
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pytest-rollout", description="Look at the results of pytest-rollout.")
+    parser.add_argument("--version", action="version", version=f"pytest-rollout {__version__}")
+    parser.add_argument("--dir", help="folder of the results (default: .rollout here, or in a folder above)")
+    verbs = parser.add_subparsers(required=True, metavar="list | show | inspect")
+
+    verb = verbs.add_parser("list", help="list the runs, or the rollouts of one run")
+    verb.add_argument("run", nargs="?", help="a run: its name, a unique prefix, its digits, or 'last'")
+    verb.add_argument("--json", action="store_true", help="as JSON lines")
+    verb.set_defaults(action=_list)
+
+    verb = verbs.add_parser("show", help="show one rollout: outcome, checks, changes, output")
+    verb.add_argument("rollout", nargs="?", default="last", help="a rollout: its id, a unique prefix, or 'last'")
+    verb.add_argument("--json", action="store_true", help="bundle and score as JSON")
+    verb.set_defaults(action=_show)
+
+    verb = verbs.add_parser("inspect", help="run a command in a read-only view of what a rollout left")
+    verb.add_argument("rollout", help="a rollout: its id, a unique prefix, or 'last'")
+    verb.add_argument("--stage-root", help="where stages lie, if the ini key rollout_stage_root was set")
+    verb.add_argument("command", nargs="+", metavar="-- CMD", help="the command, behind --")
+    verb.set_defaults(action=_inspect)
+    return parser
+
+
+def _results(given: str | None) -> Path:
+    """The folder of the results: as given, or the nearest ``.rollout``, here or above."""
+    if given:
+        return Path(given)
+    here = Path.cwd()
+    return next(
+        (place / ".rollout" for place in (here, *here.parents) if (place / ".rollout").is_dir()), here / ".rollout"
+    )
+
+
+def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
+    if options.run is None:
+        runs = results.all_runs() or [find_run(results)]
+        for run in runs:
+            loaded = load_results(run)
+            print(_run_json(run, loaded) if options.json else _run_line(run, loaded))
+        return 0
+    run = find_run(results, options.run)
+    loaded = load_results(run)
+    for result in loaded.results:
+        print(msgspec.json.encode(result).decode() if options.json else _result_line(result))
+    if not options.json:
+        for missing in loaded.missing:
+            print(f"{'no result':<9}  {'–':>6}  {missing}")
+        if loaded.broken:
+            print(f"{loaded.broken} lines of the journals could not be read")
+    return 0
+
+
+def _counts(loaded: LoadedRun) -> dict[str, object]:
+    found = means([(result.reward, result.forgeable) for result in loaded.results])
+    outcomes = [result.outcome for result in loaded.results]
+    return {
+        "rollouts": len(outcomes),
+        **{outcome: outcomes.count(outcome) for outcome in ("passed", "failed", "infra")},
+        "missing": len(loaded.missing),
+        "mean_reward": found.mean,
+        "measured": found.measured,
+    }
+
+
+def _run_json(run: RunFolder, loaded: LoadedRun) -> str:
+    return json.dumps({"run": run.name, **_counts(loaded)})
+
+
+def _run_line(run: RunFolder, loaded: LoadedRun) -> str:
+    counts = _counts(loaded)
+    line = f"{run.name}  {counts['rollouts']:>4} rollouts  {counts['passed']} passed  {counts['failed']} failed"
+    line += f"  {counts['infra']} infra"
+    if loaded.missing:
+        line += f"  {counts['missing']} without a result"
+    mean = counts["mean_reward"]
+    return f"{line}  mean {figure(mean if isinstance(mean, float) else None)} of {counts['measured']}"
+
+
+def _result_line(result: Result) -> str:
+    kind = f"  {result.kind}{' (forgeable)' if result.forgeable else ''}" if result.kind else ""
+    return f"{result.outcome:<9}  {figure(result.reward):>6}  {result.rollout}{kind}"
+
+
+def _show(options: argparse.Namespace, results: ResultsFolder) -> int:
+    run, result = find_rollout(results, options.rollout)
+    folder = run.path / result.folder if result.folder is not None else None
+    bundle = _read(folder, "bundle.json", BundleRecord)
+    score = _read(folder, "score.json", ScoreRecord)
+    if options.json:
+        print(json.dumps(msgspec.to_builtins({"result": result, "bundle": bundle, "score": score}), indent=2))
+        return 0
+    print(f"rollout      {result.rollout}")
+    print(f"task         {printable(result.task)}, sample {result.sample}")
+    print(f"agent        {printable(result.agent)}")
+    kind = f", kind {result.kind}{' (forgeable)' if result.forgeable else ''}" if result.kind else ""
+    print(f"outcome      {result.outcome}{kind}, reward {figure(result.reward)}")
+    if result.message:
+        print(f"because      {printable(result.message.splitlines()[0])}")
+    if bundle is not None:
+        _show_bundle(bundle)
+    if folder is not None:
+        print(f"folder       {folder}")
+        for title, text in sections(folder, bundle, score.checks if score is not None else ()):
+            print(f"\n{title}\n{text}")
+    return 0
+
+
+def _show_bundle(bundle: BundleRecord) -> None:
+    print(f"termination  {bundle.termination}, exit code {bundle.exit_code}, {bundle.times.duration:.3f} s")
+    trust = "trusted" if bundle.trusted else "untrusted: not isolated"
+    rung = f" rung {bundle.rung}" if bundle.rung is not None else ""
+    print(f"executor     {bundle.pins.executor}{rung}, {trust}")
+    print(f"environment  {bundle.pins.environment_revision}")
+
+
+def _read(folder: Path | None, name: str, kind: type[Record]) -> Record | None:
+    try:
+        return None if folder is None else read_record(folder / name, kind)
+    except OSError:
+        return None
+
+
+def _inspect(options: argparse.Namespace, results: ResultsFolder) -> int:
+    run, result = find_rollout(results, options.rollout)
+    if result.folder is None:
+        raise RolloutError(f"{result.rollout} left nothing: {result.message}")
+    root = Path(options.stage_root) if options.stage_root else None
+    return inspect(run.path / result.folder, options.command, stage_root=root)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
