@@ -6,13 +6,14 @@ Problems are not raised where they are met, but gathered over the whole collecti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from pytest_rollout._marks import MARKER, marks
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.errors import ConfigError
@@ -22,12 +23,8 @@ from pytest_rollout.run import Run
 from pytest_rollout.store.records import Plan, Planned
 from pytest_rollout.task import Task
 
-if TYPE_CHECKING:
-    from pytest_rollout._session import RolloutSession
-
 __all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item"]
 
-MARKER = "rollout"
 _OURS = ("bundle", "reward")
 _PLUGIN = "pytest_rollout.plugin"
 
@@ -51,16 +48,11 @@ class RolloutItem:
     agent_name: str
 
 
-def marks(node: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """The marks of a node, the nearest first."""
-    return [(mark.args, mark.kwargs) for mark in node.iter_markers(MARKER)]
-
-
-def parametrize(metafunc: pytest.Metafunc, session: RolloutSession) -> None:
+def parametrize(metafunc: pytest.Metafunc, run: Callable[[], Run]) -> None:
     """Give a test its samples; a bad marker is left alone here, and told at the end of collection."""
     try:
         marked = read_samples(merge(marks(metafunc.definition)))
-        settings = session.run_of_session.settings
+        settings = run().settings
     except ConfigError:
         return
     count = settings.samples if settings.samples_from == "command line" else marked or settings.samples

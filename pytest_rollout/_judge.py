@@ -17,6 +17,7 @@ from pytest_rollout.evidence import Bundle, looked
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
 from pytest_rollout.plain import clean, clean_text, printable, xml_text
+from pytest_rollout.recording import result_of
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.report.terminal import check_lines, indented, sections, status_word
 from pytest_rollout.reward import Reward
@@ -169,7 +170,7 @@ class Judge:
         except InfraError as error:
             kind: Any = error.kind
             state.verdict = self.classify(state, None, Infra(kind=kind, message=str(error)))
-            state.result = _unrecorded(self._run, state)
+            state.result = self._unwritten(state, state.verdict)
 
     def _write(self, state: State, verdict: Verdict) -> Result:
         return self._run.record(
@@ -180,6 +181,18 @@ class Judge:
             verdict=verdict,
             attempt=state.attempt,
             reward=state.reward,
+        )
+
+    def _unwritten(self, state: State, verdict: Verdict) -> Result:
+        """A result that could not be written, for the report alone."""
+        sample = state.rollout.sample
+        return result_of(
+            state.task,
+            rollout=rollout_id(self._run.name, state.task.id, sample),
+            sample=sample,
+            node=state.item.nodeid,
+            agent=state.agent_name,
+            verdict=verdict,
         )
 
     def _tell(self, state: State, report: pytest.TestReport, error: BaseException | None) -> None:
@@ -263,21 +276,3 @@ def _message(error: BaseException) -> str:
 def _clean_names(properties: list[tuple[str, object]]) -> list[tuple[str, object]]:
     """pytest does not escape the names of properties; a control character there breaks the XML."""
     return [(xml_text(str(name)), value) for name, value in properties]
-
-
-def _unrecorded(run: Run, state: State) -> Result:
-    """A result that could not be written, for the report alone."""
-    assert state.verdict is not None
-    return Result(
-        rollout=rollout_id(run.name, state.task.id, state.rollout.sample),
-        task=state.task.id,
-        sample=state.rollout.sample,
-        attempt=1,
-        node=clean_text(state.item.nodeid),
-        agent=clean_text(state.agent_name),
-        outcome="infra",
-        kind=state.verdict.kind,
-        type=state.verdict.type,
-        message=clean_text(state.verdict.message),
-        time=utc_now(),
-    )

@@ -11,14 +11,14 @@ import pytest
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.plain import printable
+from pytest_rollout.recording import lost_result
 from pytest_rollout.report.junit import CaseVerdict, rewrite
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.report.terminal import closing_block, status_word
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
-from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.load import LoadedRun, load_plan, load_results
-from pytest_rollout.store.records import Plan, Planned, Result
+from pytest_rollout.store.records import Plan, Planned
 
 __all__ = ["UNMEASURED", "Reporting"]
 
@@ -188,20 +188,3 @@ class Reporting:
             terminalreporter.write_sep("=", "rollouts")
             for line in self._lines:
                 terminalreporter.write_line(line)
-
-
-def lost_result(planned: Planned, message: str) -> Result:
-    """The result of a rollout whose worker died: infra ``worker``."""
-    return Result(
-        rollout=planned.rollout,
-        task=planned.task,
-        sample=planned.sample,
-        attempt=1,
-        node=planned.node,
-        agent=planned.agent,
-        outcome="infra",
-        kind="worker",
-        type="infra.worker",
-        message=message,
-        time=utc_now(),
-    )

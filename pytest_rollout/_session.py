@@ -16,6 +16,7 @@ import pytest
 
 from pytest_rollout._items import RolloutItem, plan, plan_item
 from pytest_rollout._judge import Judge, State
+from pytest_rollout._marks import concerns_us
 from pytest_rollout._reporting import Reporting
 from pytest_rollout._settings import environment_of_worker, new_run, settings_of
 from pytest_rollout.agents.config import AgentConfig
@@ -85,8 +86,6 @@ class RolloutSession:
         self._start(planned)
 
     def _plan(self, items: Sequence[pytest.Item], problems: dict[str, None]) -> list[tuple[pytest.Item, RolloutItem]]:
-        from pytest_rollout.plugin import concerns_us
-
         planned: list[tuple[pytest.Item, RolloutItem]] = []
         seen: dict[tuple[str, int], str] = {}
         for item in items:

@@ -7,7 +7,7 @@ A figure that was not measured is ``None``: unknown is never zero. The fixture `
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -42,19 +42,7 @@ Termination = Literal[
     "cost_budget",
     "cancelled",
 ]
-TRUNCATED = frozenset(
-    {
-        "wall_limit",
-        "cpu_limit",
-        "memory_limit",
-        "output_limit",
-        "process_limit",
-        "disk_limit",
-        "step_budget",
-        "token_budget",
-        "cost_budget",
-    }
-)
+TRUNCATED = frozenset(name for name in get_args(Termination) if name.endswith(("_limit", "_budget")))
 ChangeKind = Literal["added", "modified", "deleted"]
 FileType = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
 

@@ -8,7 +8,7 @@ can also show what the mean would be with it as 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -30,20 +30,7 @@ InfraKind = Literal[
     "worker",
     "cancelled",
 ]
-INFRA_KINDS: tuple[str, ...] = (
-    "stage",
-    "isolation",
-    "spawn",
-    "agent",
-    "provider",
-    "recording",
-    "host",
-    "evaluator",
-    "vacuous",
-    "fixture",
-    "worker",
-    "cancelled",
-)
+INFRA_KINDS: tuple[str, ...] = get_args(InfraKind)
 Outcome = Literal["passed", "failed", "infra"]
 SLACK = 1e-9
 

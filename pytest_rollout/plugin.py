@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rollout._marks import MARKER, concerns_us
 from pytest_rollout.knobs import KNOBS, TAG
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_rollout.reward import Reward
     from pytest_rollout.task import Task
 
-MARKER = "rollout"
 _SESSION = pytest.StashKey["RolloutSession"]()
 
 
@@ -118,7 +118,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     from pytest_rollout._items import parametrize
 
-    parametrize(metafunc, session_of(metafunc.config))
+    session = session_of(metafunc.config)
+    parametrize(metafunc, lambda: session.run_of_session)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -128,11 +129,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return  # pytest ends the session here, so nothing is started
     if any(concerns_us(item) for item in session.items):
         session_of(session.config).begin(session)
-
-
-def concerns_us(item: pytest.Item) -> bool:
-    names = getattr(item, "fixturenames", ())
-    return item.get_closest_marker(MARKER) is not None or "bundle" in names or "reward" in names
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

@@ -57,7 +57,7 @@ class Reward:
         ``catch`` names further exception types that mean 0. Raises CheckerError for a name that was
         used before and for a weight that is not a finite number above 0.
         """
-        types: tuple[Any, ...] = catch if isinstance(catch, tuple) else (catch,)
+        types: Any = catch if isinstance(catch, tuple) else (catch,)
         if not all(isinstance(item, type) and issubclass(item, BaseException) for item in types):
             raise self._mistake(f"reward.check({name!r}): catch={catch!r} is not a tuple of exception types")
         clean_name = self._claim("check", name)

@@ -34,13 +34,14 @@ from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
+from pytest_rollout.recording import result_of, score_of
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot, default_root
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
-from pytest_rollout.store.records import Plan, Result, RunRecord, ScoreRecord
+from pytest_rollout.store.records import Plan, Result, RunRecord
 from pytest_rollout.task import Task
 
 __all__ = ["Run"]
@@ -235,45 +236,21 @@ class Run:
         """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError."""
         bundle = attempt.record if attempt is not None else None
         rollout = rollout_id(self.name, task.id, sample)
+        folder = None
         if attempt is not None:
             attempt.journal.event("scored", outcome=verdict.outcome, reward=verdict.reward)
-            score = ScoreRecord(
-                task=task.id,
-                rollout=rollout,
-                sample=sample,
-                attempt=1,
-                outcome=verdict.outcome,
-                kind=verdict.kind,
-                forgeable=verdict.forgeable,
-                reward=verdict.reward,
-                checks_reward=verdict.checks_reward,
-                checks=reward.all_checks,
-                metrics=reward.metrics,
-                threshold=task.threshold,
-                termination=bundle.termination if bundle is not None else None,
-                message=clean_text(verdict.message),
-                bundle="bundle.json" if bundle is not None else None,
-            )
+            score = score_of(task, rollout=rollout, sample=sample, verdict=verdict, bundle=bundle, reward=reward)
             write_record(attempt.folder / "score.json", score)
-        result = Result(
+            folder = self.folder.relative(attempt.folder)
+        result = result_of(
+            task,
             rollout=rollout,
-            task=task.id,
             sample=sample,
-            attempt=1,
-            node=clean_text(node),
-            agent=clean_text(agent),
-            outcome=verdict.outcome,
-            kind=verdict.kind,
-            forgeable=verdict.forgeable,
-            reward=verdict.reward,
-            checks_reward=verdict.checks_reward,
-            termination=bundle.termination if bundle is not None else None,
-            type=verdict.type,
-            message=clean_text(verdict.message)[:4000],
-            trusted=bundle.trusted if bundle is not None else None,
-            duration=bundle.times.duration if bundle is not None else None,
-            folder=self.folder.relative(attempt.folder) if attempt is not None else None,
-            time=utc_now(),
+            node=node,
+            agent=agent,
+            verdict=verdict,
+            bundle=bundle,
+            folder=folder,
         )
         self.append(result)
         return result

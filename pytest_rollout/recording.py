@@ -1,0 +1,90 @@
+"""From a verdict to the records that are written of it: ``score.json`` and a line of results."""
+
+from __future__ import annotations
+
+from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.outcome import Verdict
+from pytest_rollout.plain import clean_text
+from pytest_rollout.reward import Reward
+from pytest_rollout.store.journal import utc_now
+from pytest_rollout.store.records import Planned, Result, ScoreRecord
+from pytest_rollout.task import Task
+
+__all__ = ["lost_result", "result_of", "score_of"]
+
+_MAX_MESSAGE = 4000
+_ATTEMPT = 1
+
+
+def score_of(
+    task: Task, *, rollout: str, sample: int, verdict: Verdict, bundle: BundleRecord | None, reward: Reward
+) -> ScoreRecord:
+    """What ``score.json`` says of an attempt."""
+    return ScoreRecord(
+        task=task.id,
+        rollout=rollout,
+        sample=sample,
+        attempt=_ATTEMPT,
+        outcome=verdict.outcome,
+        kind=verdict.kind,
+        forgeable=verdict.forgeable,
+        reward=verdict.reward,
+        checks_reward=verdict.checks_reward,
+        checks=reward.all_checks,
+        metrics=reward.metrics,
+        threshold=task.threshold,
+        termination=bundle.termination if bundle is not None else None,
+        message=clean_text(verdict.message),
+        bundle="bundle.json" if bundle is not None else None,
+    )
+
+
+def result_of(
+    task: Task,
+    *,
+    rollout: str,
+    sample: int,
+    node: str,
+    agent: str,
+    verdict: Verdict,
+    bundle: BundleRecord | None = None,
+    folder: str | None = None,
+) -> Result:
+    """The line of results of a judged rollout; ``folder`` is relative to the run's."""
+    return Result(
+        rollout=rollout,
+        task=task.id,
+        sample=sample,
+        attempt=_ATTEMPT,
+        node=clean_text(node),
+        agent=clean_text(agent),
+        outcome=verdict.outcome,
+        kind=verdict.kind,
+        forgeable=verdict.forgeable,
+        reward=verdict.reward,
+        checks_reward=verdict.checks_reward,
+        termination=bundle.termination if bundle is not None else None,
+        type=verdict.type,
+        message=clean_text(verdict.message)[:_MAX_MESSAGE],
+        trusted=bundle.trusted if bundle is not None else None,
+        duration=bundle.times.duration if bundle is not None else None,
+        folder=folder,
+        time=utc_now(),
+    )
+
+
+def lost_result(planned: Planned, message: str) -> Result:
+    """The result of a rollout that nobody could judge, because its worker died: infra ``worker``."""
+    return Result(
+        rollout=planned.rollout,
+        task=planned.task,
+        sample=planned.sample,
+        attempt=_ATTEMPT,
+        node=planned.node,
+        agent=planned.agent,
+        outcome="infra",
+        kind="worker",
+        type="infra.worker",
+        message=clean_text(message)[:_MAX_MESSAGE],
+        time=utc_now(),
+    )
