@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rollout._marks import MARKER, marks
+from pytest_rollout._marks import FIXTURES, MARKER, definitions, is_ours, marks
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.errors import ConfigError
@@ -24,9 +24,6 @@ from pytest_rollout.store.records import Plan, Planned
 from pytest_rollout.task import Task
 
 __all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item"]
-
-_OURS = ("bundle", "reward")
-_PLUGIN = "pytest_rollout.plugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +77,14 @@ def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
     task = read_task(merged, default_id=_plain_id(item, sampling), folder=path.parent, samples=sampling.count)
     check_workspace(task, results=run.results.path, stage_root=run.stage_root, test_file=path)
     chosen = _choose(item, merged, run, path.parent)
-    name = "(fixture)" if chosen is None else chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
-    return RolloutItem(task=task, sample=sampling.index, chosen=chosen, agent_name=name)
+    return RolloutItem(task=task, sample=sampling.index, chosen=chosen, agent_name=_agent_name(item, chosen))
+
+
+def _agent_name(item: pytest.Item, chosen: AgentConfig | Agent | None) -> str:
+    """The agent as the plan names it; where the suite's own fixture has the last word, only that is known."""
+    if chosen is None or not is_ours(item, "rollout_agent"):
+        return "(fixture)"
+    return chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
 
 
 def _sampling(item: pytest.Item, merged: dict[str, Any]) -> Sampling:
@@ -109,11 +112,11 @@ def _plain_id(item: pytest.Item, sampling: Sampling) -> str:
 def _choose(item: pytest.Item, merged: dict[str, Any], run: Run, folder: Path) -> AgentConfig | Agent | None:
     settings = run.settings
     config_folder = Path(settings.config).parent
-    if settings.agent is not None and (settings.agent_forced or "agent" not in merged):
+    if settings.agent is not None and (settings.agent_forced or merged.get("agent") is None):
         return run.choose(settings.agent, settings.agent_from, config_folder)
     if merged.get("agent") is not None:
         return run.choose(merged["agent"], "rollout(agent=…)", folder)
-    if not _is_ours(item, "rollout_agent"):
+    if not is_ours(item, "rollout_agent"):
         return None
     valid = ", ".join((*run.named, "noop"))
     raise ConfigError(
@@ -122,21 +125,11 @@ def _choose(item: pytest.Item, merged: dict[str, Any], run: Run, folder: Path) -
     )
 
 
-def _definitions(item: pytest.Item, name: str) -> list[Any]:
-    """The definitions of a fixture for this test, the winning one last; empty where pytest hides them."""
-    info = getattr(item, "_fixtureinfo", None)
-    return list(getattr(info, "name2fixturedefs", {}).get(name, ()))
-
-
-def _is_ours(item: pytest.Item, name: str) -> bool:
-    found = _definitions(item, name)
-    return not found or getattr(found[-1].func, "__module__", None) == _PLUGIN
-
-
 def _check_owner(item: pytest.Item) -> None:
-    for name in _OURS:
-        if not _is_ours(item, name):
-            where = _definitions(item, name)[-1].baseid or "a plugin"
+    for name in FIXTURES:
+        if not is_ours(item, name):
+            found = definitions(item, name)[-1]
+            where = found.baseid or getattr(found.func, "__module__", "a plugin")
             raise ConfigError(
                 f"the suite ({where}) has a fixture named {name!r} of its own, which replaces the plugin's",
                 hint=f"Give it another name; it may ask for the plugin's {name!r}.",

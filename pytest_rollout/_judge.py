@@ -6,9 +6,12 @@ stays one of pytest's, and ours travels beside it in ``report.rollout`` as plain
 
 from __future__ import annotations
 
+import inspect
+import os
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_rollout._items import RolloutItem
 from pytest_rollout.attempt import Attempt
@@ -16,10 +19,10 @@ from pytest_rollout.errors import CheckerError, EvidenceError, InfraError
 from pytest_rollout.evidence import Bundle, looked
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
-from pytest_rollout.plain import clean, clean_text, printable, xml_text
+from pytest_rollout.plain import clean, clean_text, xml_text
 from pytest_rollout.recording import result_of
 from pytest_rollout.report.properties import properties_of
-from pytest_rollout.report.terminal import check_lines, indented, sections, status_word
+from pytest_rollout.report.terminal import check_lines, sections, status_word
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.store.journal import utc_now
@@ -30,6 +33,8 @@ __all__ = ["Judge", "State"]
 
 _FAILURES = (AssertionError, pytest.fail.Exception)
 _SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
+_MAX_MESSAGE = 10_000
+_UNREACHED: Any = type("Unreached", (pytest.fail.Exception, AssertionError), {})  # xfail(raises=AssertionError) fits
 
 
 class State:
@@ -41,8 +46,8 @@ class State:
         self.agent_name = rollout.agent_name
         self.attempt: Attempt | None = None
         self.bundle: Bundle | None = None
-        self.reward = Reward(failures=(pytest.fail.Exception,), render=self._render)
-        self.in_body = False
+        self.reward = Reward(failures=(pytest.fail.Exception,), through=_SKIPS, render=self._render)
+        self.in_phase = False
         self.subtests: list[BaseException] = []
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -57,18 +62,16 @@ class State:
         self.bundle = Bundle(attempt.record, attempt.reader, attempt.folder)
         return self.bundle
 
+    def release(self) -> None:
+        """Let go of the evidence and of tracebacks: this stays in memory to the end of the session."""
+        self.attempt = self.bundle = self.told = None
+        self.subtests.clear()
+
     def _render(self, error: BaseException) -> str:
         """Where a check failed, and pytest's own words for it."""
         found = pytest.ExceptionInfo.from_exception(error)
-        entry = found.traceback[0]
         text = str(error) if isinstance(error, EvidenceError) else found.exconly().removeprefix("AssertionError: ")
-        try:
-            name = (
-                entry.path.relative_to(self.item.config.rootpath) if hasattr(entry.path, "relative_to") else entry.path
-            )
-        except ValueError:
-            name = entry.path
-        return f"{name}:{entry.lineno + 1}: {text}"
+        return _bounded(f"{_place(self.item, found.traceback[0])}: {text}")
 
 
 class Judge:
@@ -92,24 +95,32 @@ class Judge:
             score=Score(checks_reward=state.reward.value, threshold=state.task.threshold, score_on=state.task.score_on),
         )
 
+    @staticmethod
+    def before_body(item: pytest.Function) -> None:
+        """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session."""
+        record = item.funcargs.get("record_xml_attribute")
+        if record is not None:
+            item.funcargs["record_xml_attribute"] = lambda name, value: record(xml_text(str(name)), value)
+
     def after_body(self, state: State) -> None:
         """Where the body ended without an exception: fail the call when its verdict is not a pass."""
         verdict = self.classify(state, self._body(state, None))
         if verdict.outcome == "passed":
             return
         state.verdict = verdict
-        state.told = pytest.fail.Exception(self._explain(state, verdict), pytrace=False)
+        state.told = _UNREACHED(self._explain(state, verdict), pytrace=False)
         raise state.told
 
     def judge(self, state: State, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         """Judge a phase of a test, record the rollout, and make the report say so."""
         error = call.excinfo.value if call.excinfo is not None else None
-        if state.in_body:
+        if state.in_phase:  # a subtest's report, made while the test goes on
             if error is not None:
                 state.subtests.append(error)
             return
         if call.when == "teardown":
-            self._after_teardown(state, report)
+            self._after_teardown(state, call, report)
+            state.release()
             return
         if state.result is not None or (call.when == "setup" and report.passed):
             return
@@ -128,15 +139,19 @@ class Judge:
         attempt = state.attempt
         if attempt is not None and attempt.infra is not None:
             return self.classify(state, None, attempt.infra)
-        if isinstance(error, InfraError):
+        if isinstance(error, InfraError) and state.bundle is None:
             kind: Any = error.kind
             return self.classify(state, None, Infra(kind=kind, message=str(error), forgeable=error.forgeable))
         if when == "setup" and state.bundle is None:
             if isinstance(error, _SKIPS):
                 return None
-            text = f"{type(error).__name__}: {error}" if error is not None else "no reason was given"
+            text = f"{type(error).__name__}: {clean(error)}" if error is not None else "no reason was given"
             return self.classify(state, None, Infra(kind="fixture", message=f"a fixture raised {text}"))
-        return self.classify(state, self._body(state, error))
+        body = self._body(state, error)
+        if body.end == "assertion" and not (body.looked or body.recorded) and _is_async(state.item):
+            message = "the test is async, and no plugin of pytest's runs it"
+            return self.classify(state, None, Infra(kind="evaluator", message=message))
+        return self.classify(state, body)
 
     def _body(self, state: State, error: BaseException | None) -> Body:
         seen: dict[str, Any] = {
@@ -147,12 +162,13 @@ class Judge:
         leaves = [leaf for each in errors for leaf in _leaves(each)]
         for leaf in leaves:
             if isinstance(leaf, CheckerError) or not isinstance(leaf, (*_FAILURES, *_SKIPS)):
-                return Body(end="error", message=f"{type(leaf).__name__}: {leaf}", **seen)
+                return Body(end="error", message=_bounded(f"{type(leaf).__name__}: {clean(leaf)}"), **seen)
+        skips = [leaf for leaf in leaves if isinstance(leaf, _SKIPS)]  # an xfail is a subclass of a fail
         for leaf in leaves:
-            if isinstance(leaf, _FAILURES):
+            if not isinstance(leaf, _SKIPS):
                 return Body(end="assertion", message=_message(leaf), **seen)
-        if isinstance(error, _SKIPS):
-            return Body(end="skipped", message=str(error), **seen)
+        if skips:
+            return Body(end="skipped", message=_bounded(clean(skips[-1])), **seen)
         return Body(end="passed", **seen)
 
     def cancelled(self, state: State) -> None:
@@ -171,6 +187,7 @@ class Judge:
             kind: Any = error.kind
             state.verdict = self.classify(state, None, Infra(kind=kind, message=str(error)))
             state.result = self._unwritten(state, state.verdict)
+            self._append(state.result)
 
     def _write(self, state: State, verdict: Verdict) -> Result:
         return self._run.record(
@@ -184,7 +201,7 @@ class Judge:
         )
 
     def _unwritten(self, state: State, verdict: Verdict) -> Result:
-        """A result that could not be written, for the report alone."""
+        """A result whose records could not be written."""
         sample = state.rollout.sample
         return result_of(
             state.task,
@@ -201,10 +218,12 @@ class Judge:
         if verdict.outcome == "infra":
             report.outcome = "failed"
             vars(report).pop("wasxfail", None)
-            if not (verdict.kind in ("evaluator", "fixture") and report.longrepr and not isinstance(error, _SKIPS)):
-                report.longrepr = f"infra {verdict.kind}: {verdict.message}"
-        elif state.told is not None and error is state.told and report.failed:
+        if state.told is not None and error is state.told and report.failed:
             report.longrepr = str(error)
+        elif verdict.outcome == "infra" and not (
+            verdict.kind in ("evaluator", "fixture") and report.longrepr and not isinstance(error, _SKIPS)
+        ):
+            report.longrepr = f"infra {verdict.kind}: {verdict.message}"
         if report.outcome != "passed" or verdict.outcome != "passed":
             record = state.attempt.record if state.attempt is not None else None
             folder = state.attempt.folder if state.attempt is not None else self._run.folder.path
@@ -231,18 +250,17 @@ class Judge:
     def _explain(self, state: State, verdict: Verdict) -> str:
         """What the failure of a body that ended says: the verdict, the checks, why each failed."""
         prefix = f"infra {verdict.kind}: " if verdict.outcome == "infra" else ""
-        lines = [f"{prefix}{verdict.message}", *check_lines(state.reward.all_checks)]
-        for check in state.reward.all_checks:
-            if check.value < 1 and check.message:
-                lines += ["", f"{printable(check.name)}:", indented(check.message)]
-        return "\n".join(lines)
+        return "\n".join([f"{prefix}{verdict.message}", *check_lines(state.reward.all_checks)])
 
-    def _after_teardown(self, state: State, report: pytest.TestReport) -> None:
+    def _after_teardown(self, state: State, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         """A failure after scoring changes nothing but the record, which gets a warning."""
         report.user_properties = _clean_names(report.user_properties)
-        if not report.failed or state.result is None:
+        if not report.failed or state.result is None or call.excinfo is None:
             return
-        self._warn(state, f"teardown failed: {report.longreprtext.strip().splitlines()[-1:]}")
+        for leaf in _leaves(call.excinfo.value):
+            found = pytest.ExceptionInfo.from_exception(leaf)
+            text = found.exconly().split("\n")[0]
+            self._warn(state, f"the teardown failed: {_place(state.item, found.traceback[-1])}: {text}")
         report.outcome, report.longrepr = "passed", None
 
     def put_away(self, state: State) -> None:
@@ -252,12 +270,13 @@ class Judge:
                 self._warn(state, warning)
 
     def _warn(self, state: State, warning: str) -> None:
-        if state.result is None:
-            return
-        from msgspec.structs import replace
+        if state.result is not None:
+            self._append(replace(state.result, amends=True, warnings=(clean_text(warning),), time=utc_now()))
 
+    def _append(self, result: Result) -> None:
+        """Add a line to the results where that is possible; where not, the controller sees that it is missing."""
         try:
-            self._run.append(replace(state.result, amends=True, warnings=(clean_text(warning),), time=utc_now()))
+            self._run.append(result)
         except InfraError:
             pass
 
@@ -268,11 +287,31 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [error]
 
 
+def _is_async(item: pytest.Item) -> bool:
+    function = getattr(item, "function", None)
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _place(item: pytest.Item, entry: Any) -> str:
+    """Where a traceback entry is: the file, relative to the root folder where it is below it, and the line."""
+    path = os.fspath(entry.path)
+    root = os.path.join(item.config.rootpath, "")
+    return f"{path.removeprefix(root)}:{entry.lineno + 1}"
+
+
 def _message(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    return text if isinstance(error, EvidenceError) else text.split("\n")[0]
+    text = clean(error) or type(error).__name__
+    return _bounded(text if isinstance(error, EvidenceError) else text.split("\n")[0])
+
+
+def _bounded(text: str) -> str:
+    """A message may quote what a candidate wrote, so its length has an end."""
+    more = len(text) - _MAX_MESSAGE
+    return text if more <= 0 else f"{text[:_MAX_MESSAGE]} … ({more} more characters)"
 
 
 def _clean_names(properties: list[tuple[str, object]]) -> list[tuple[str, object]]:
-    """pytest does not escape the names of properties; a control character there breaks the XML."""
-    return [(xml_text(str(name)), value) for name, value in properties]
+    """Names that XML takes, because pytest does not escape them, and values that have a text."""
+    cleaned = [(xml_text(str(clean(name))), clean(value)) for name, value in properties]
+    pairs = zip(properties, cleaned, strict=True)
+    return [old if type(old[0]) is str and old[0] == new[0] and old[1] is new[1] else new for old, new in pairs]

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-__all__ = ["MARKER", "concerns_us", "marks"]
+__all__ = ["FIXTURES", "MARKER", "concerns_us", "definitions", "is_ours", "marks"]
 
 MARKER = "rollout"
+FIXTURES = ("bundle", "reward")
+_PLUGIN = "pytest_rollout.plugin"
 
 
 def marks(node: Any) -> list[tuple[tuple[Any, ...], Any]]:
@@ -16,7 +18,24 @@ def marks(node: Any) -> list[tuple[tuple[Any, ...], Any]]:
     return [(mark.args, mark.kwargs) for mark in node.iter_markers(MARKER)]
 
 
+def definitions(item: pytest.Item, name: str) -> list[Any]:
+    """The definitions of a fixture for this test, the winning one last; empty where pytest hides them."""
+    info = getattr(item, "_fixtureinfo", None)
+    return list(getattr(info, "name2fixturedefs", {}).get(name, ()))
+
+
+def is_ours(item: pytest.Item, name: str) -> bool:
+    """Whether the fixture of this name that the test gets is the plugin's."""
+    found = definitions(item, name)
+    return not found or getattr(found[-1].func, "__module__", None) == _PLUGIN
+
+
 def concerns_us(item: pytest.Item) -> bool:
-    """Whether a test has the marker, or asks for a fixture that needs it."""
+    """Whether a test has the marker, or asks for a fixture of the plugin's that needs it.
+
+    A suite without the marker may have fixtures of these names that mean something else.
+    """
     names = getattr(item, "fixturenames", ())
-    return item.get_closest_marker(MARKER) is not None or "bundle" in names or "reward" in names
+    return item.get_closest_marker(MARKER) is not None or any(
+        name in names and is_ours(item, name) for name in FIXTURES
+    )

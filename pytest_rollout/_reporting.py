@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import is_dataclass
+from dataclasses import replace as dataclasses_replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.plain import printable
 from pytest_rollout.recording import lost_result
+from pytest_rollout.report.inert import inert_repr, inert_text, one_line
 from pytest_rollout.report.junit import CaseVerdict, rewrite
 from pytest_rollout.report.properties import properties_of
-from pytest_rollout.report.terminal import closing_block, status_word
+from pytest_rollout.report.terminal import closing_block, plural, status_word
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
-from pytest_rollout.store.load import LoadedRun, load_plan, load_results
-from pytest_rollout.store.records import Plan, Planned
+from pytest_rollout.store.load import LoadedRun, load_results
+from pytest_rollout.store.records import Plan, Planned, Result
 
 __all__ = ["UNMEASURED", "Reporting"]
 
@@ -29,24 +33,23 @@ _EXIT_OK, _EXIT_FAILED, _EXIT_INTERRUPTED = 0, 1, 2
 class Reporting:
     """Registered as a plugin once there are rollouts; on the controller or where there is no xdist."""
 
-    def __init__(self, config: pytest.Config, run: Run) -> None:
-        self._config, self._run = config, run
+    def __init__(self, config: pytest.Config, run: Run, plan: Plan) -> None:
+        self._config, self._run, self._plan = config, run, plan
+        self._nodes = {planned.node for planned in plan.rollouts}
         self._cases: dict[str, CaseVerdict] = {}
         self._reported: set[str] = set()
         self._interrupted = self._stopped_early = False
         self._lines: list[str] = []
         self._notes: list[str] = []
 
-    def header(self, plan: Plan, executor: ExecutorInfo | InfraError | None) -> list[str]:
+    def header(self, executor: ExecutorInfo | InfraError | None) -> list[str]:
         """What is going to run, below «collected N items»."""
+        plan = self._plan
         tasks = {planned.task for planned in plan.rollouts}
         agents = sorted({planned.agent for planned in plan.rollouts})
         number = len(plan.rollouts)
-        shown = printable(", ".join(agents[:3])) + (f" and {len(agents) - 3} more" if len(agents) > 3 else "")
-        lines = [
-            f"rollout: {number} agent run{'' if number == 1 else 's'} of {len(tasks)} "
-            f"task{'' if len(tasks) == 1 else 's'}, agent {shown}"
-        ]
+        what = f"rollout: {plural(number, 'agent run')} of {plural(len(tasks), 'task')}"
+        lines = [f"{what}, {_agents(agents, 80 - len(what) - 2)}"]
         if isinstance(executor, ExecutorInfo):
             lines.append(f"rollout: executor {executor.describe()}")
         elif isinstance(executor, InfraError):
@@ -69,7 +72,10 @@ class Reporting:
 
     # -- while tests run
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.nodeid in self._nodes:
+            _make_inert(report)
         if report.when != "setup" or report.outcome != "passed":
             self._reported.add(report.nodeid)
         found = getattr(report, "rollout", None)
@@ -80,27 +86,37 @@ class Reporting:
     def _case(found: dict[str, Any], report: pytest.TestReport) -> CaseVerdict:
         outcome, kind, message = found["outcome"], found["type"], found["message"]
         if outcome == "passed" and report.failed:  # XPASS(strict), or another plugin's word
-            outcome, kind, message = "failed", "pytest", report.longreprtext.split("\n")[0]
+            crash = getattr(report.longrepr, "reprcrash", None)
+            outcome, kind, message = "failed", "pytest", str(crash.message if crash else report.longrepr)
         return CaseVerdict(
             rollout=found["rollout"],
             outcome=outcome,
             type=kind,
-            message=message,
+            message=message.split("\n")[0],
             properties=tuple((name, value) for name, value in found["properties"]),
         )
 
     def crashed(self, node: str, report: pytest.TestReport) -> None:
-        """A worker died in a test: infra ``worker``, unless the rollout was scored before that."""
-        plan = load_plan(self._run.folder)
-        planned = next((p for p in plan.rollouts if p.node == node), None) if plan is not None else None
+        """A worker died in a test: infra ``worker``; a rollout that was scored before that keeps its score.
+
+        The report becomes that of a teardown: with that one a testcase of JUnit gets its properties.
+        """
+        planned = next((planned for planned in self._plan.rollouts if planned.node == node), None)
         if planned is None:
             return
+        said, case = str(report.longrepr), self._cases.get(planned.rollout)
         known = next((r for r in load_results(self._run.folder).results if r.rollout == planned.rollout), None)
-        result = known or lost_result(planned, f"the worker died while it ran this: {report.longreprtext}")
+        if known is not None:
+            self._add(replace(known, amends=True, warnings=(f"{said}, after it was scored",)))
+        report.when, report.location = "teardown", (report.location[0], None, _domain(node))
+        if case is not None or (known is not None and known.outcome == "passed"):
+            report.outcome, report.longrepr = "passed", None
+        if case is not None:  # its own report came, and says more
+            report.user_properties.extend(case.properties)
+            return
+        result = known or lost_result(planned, said)
         if known is None:
-            self._lose(planned, result.message)
-        else:
-            self._notes.append(f"{node}: the worker died after the rollout was scored")
+            self._add(result)
         properties = properties_of(result, None, Reward(), run=self._run.name, samples=None)
         report.user_properties.extend(properties)
         report.rollout = {  # type: ignore[attr-defined]
@@ -137,26 +153,36 @@ class Reporting:
         return result
 
     def _prove(self) -> LoadedRun:
-        """Every planned rollout was reported or has a result, or it is recorded as lost."""
+        """The results; of a rollout that has none, though it was reported or should have been, one is made here."""
         loaded = load_results(self._run.folder)
-        plan = load_plan(self._run.folder)
-        if self._interrupted or self._stopped_early or plan is None:
-            return loaded
-        missing = set(loaded.missing)
-        lost = [p for p in plan.rollouts if p.rollout in missing and p.node not in self._reported]
-        unrecorded = [p for p in plan.rollouts if p.rollout in missing and p.rollout in self._cases]
-        for planned in lost:
-            self._lose(planned, "the rollout was planned and never reported: its worker was lost")
-        for planned in unrecorded:
-            self._notes.append(f"{planned.node}: its result could not be recorded")
-        return load_results(self._run.folder) if lost else loaded
+        known = {result.rollout for result in loaded.results}
+        missing = [planned for planned in self._plan.rollouts if planned.rollout not in known]
+        made = [self._unrecorded(planned) for planned in missing if planned.rollout in self._cases]
+        if not (self._interrupted or self._stopped_early):
+            message = "the rollout was planned and never reported: its worker was lost"
+            made += [lost_result(planned, message) for planned in missing if planned.node not in self._reported]
+        for result in made:
+            self._add(result)
+        known |= {result.rollout for result in made}
+        return replace(
+            loaded,
+            results=(*loaded.results, *made),
+            missing=tuple(planned.rollout for planned in missing if planned.rollout not in known),
+        )
 
-    def _lose(self, planned: Planned, message: str) -> None:
-        result = lost_result(planned, message)
+    def _unrecorded(self, planned: Planned) -> Result:
+        """The result of a rollout that was reported and is not on the disk: nothing can be shown for it."""
+        case = self._cases[planned.rollout]
+        if case.outcome != "infra":
+            case = self._cases[planned.rollout] = _without_evidence(case)
+        kind: Any = case.type.removeprefix("infra.")
+        return replace(lost_result(planned, case.message), kind=kind, type=case.type)
+
+    def _add(self, result: Result) -> None:
         try:
             self._run.append(result)
-        except InfraError as error:
-            self._notes.append(str(error))
+        except InfraError:
+            self._notes.append(f"{result.node}: its result could not be recorded")
 
     def _write_junit(self) -> None:
         path = self._config.getoption("xmlpath", None)
@@ -188,3 +214,41 @@ class Reporting:
             terminalreporter.write_sep("=", "rollouts")
             for line in self._lines:
                 terminalreporter.write_line(line)
+
+
+def _make_inert(report: pytest.TestReport) -> None:
+    """What pytest itself shows of a rollout may quote the candidate: tracebacks, captured output, names of subtests."""
+    report.longrepr = inert_repr(report.longrepr)
+    report.sections = [(title, inert_text(text)) for title, text in report.sections]
+    context = getattr(report, "context", None)
+    if is_dataclass(context) and not isinstance(context, type) and isinstance(getattr(context, "msg", None), str):
+        report.context = dataclasses_replace(context, msg=one_line(context.msg))  # type: ignore[attr-defined]
+
+
+def _agents(names: Sequence[str], width: int) -> str:
+    """As many names as fit into ``width`` columns."""
+    if len(names) == 1:
+        return f"agent {printable(names[0])}"
+    for count in range(len(names), 0, -1):
+        more = f" and {len(names) - count} more" if count < len(names) else ""
+        line = f"agents {printable(', '.join(names[:count]))}{more}"
+        if len(line) <= width:
+            return line
+    return f"{len(names)} agents"
+
+
+def _domain(node: str) -> str:
+    """The part of a node id behind its file, as pytest heads a failure with it."""
+    return node.partition("::")[2].replace("::", ".")
+
+
+def _without_evidence(case: CaseVerdict) -> CaseVerdict:
+    judged = ("rollout.outcome", "rollout.kind", "rollout.reward", "rollout.checks_reward")
+    kept = tuple(pair for pair in case.properties if pair[0] not in judged)
+    return replace(
+        case,
+        outcome="infra",
+        type="infra.recording",
+        message="its result was recorded, and is gone from the folder of the results",
+        properties=(*kept, ("rollout.outcome", "infra"), ("rollout.kind", "recording")),
+    )

@@ -5,11 +5,12 @@ It translates between pytest and :class:`pytest_rollout.run.Run`; what it decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from pytest_rollout.attempt import Attempt
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.evidence import Bundle
 from pytest_rollout.executors.cancel import Cancel
+from pytest_rollout.marker import check_workspace
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.task import Task
@@ -33,6 +35,8 @@ __all__ = ["RolloutSession"]
 
 _MAX_PROBLEMS = 10
 _PATIENCE = 4.0  # xdist ends a worker ten seconds after an interrupt
+
+_Problems = dict[str, list[str]]  # what is wrong, and the tests where it was met
 
 
 class RolloutSession:
@@ -44,7 +48,7 @@ class RolloutSession:
         self._run: Run | None = None
         self._planned: dict[str, RolloutItem] = {}
         self._states = pytest.StashKey[State]()
-        self._pool: ThreadPoolExecutor | None = None
+
         self._header: list[str] = []
         self._judge: Judge | None = None
 
@@ -64,40 +68,51 @@ class RolloutSession:
     def begin(self, session: pytest.Session) -> None:
         """Plan every rollout that was selected, refuse what can't be run, and open the run."""
         planned: list[tuple[pytest.Item, RolloutItem]] = []
-        problems: dict[str, None] = {}
+        problems: _Problems = {}
         try:
-            if self._worker is not None and self._worker["rollout"]["refused"]:
-                raise ConfigError(self._worker["rollout"]["refused"])
-            run = self.run_of_session
             planned = self._plan(session.items, problems)
             if not problems:
-                run.check_hidden(
-                    {Path(item.path) for item, _ in planned},
-                    [rollout.chosen for _, rollout in planned if rollout.chosen is not None],
-                )
-                if not self._config.option.collectonly:
-                    run.prepare()
-                    run.open(plan(planned, run.name), self._options())
-        except ConfigError as error:
-            problems[str(error)] = None
+                self._open(planned)
+        except (ConfigError, InfraError) as error:
+            problems[str(error)] = []
         if problems:
-            self._refuse(list(problems))
+            self._refuse(problems)
             return
         self._start(planned)
 
-    def _plan(self, items: Sequence[pytest.Item], problems: dict[str, None]) -> list[tuple[pytest.Item, RolloutItem]]:
+    @property
+    def _only_shows(self) -> bool:
+        """Whether pytest was asked what it would do: then nothing is written and nothing is started."""
+        option = self._config.option
+        return bool(option.collectonly or getattr(option, "setupplan", False))
+
+    def _open(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
+        run = self.run_of_session
+        run.check_hidden(
+            {Path(item.path) for item, _ in planned},
+            [rollout.chosen for _, rollout in planned if rollout.chosen is not None],
+        )
+        if self._only_shows:
+            return
+        run.prepare(reap=self._worker is None)
+        run.open(plan(planned, run.name), self._options())
+        if self._worker is None:
+            run.folder.hold()
+
+    def _plan(self, items: Sequence[pytest.Item], problems: _Problems) -> list[tuple[pytest.Item, RolloutItem]]:
+        run = self.run_of_session
         planned: list[tuple[pytest.Item, RolloutItem]] = []
         seen: dict[tuple[str, int], str] = {}
         for item in items:
             if not concerns_us(item):
                 continue
             try:
-                rollout = plan_item(item, self.run_of_session)
+                rollout = plan_item(item, run)
                 key = (rollout.task.id, rollout.sample)
                 if key in seen:
                     raise ConfigError(f"the task id {rollout.task.id!r} is that of {seen[key]} too")
             except ConfigError as error:
-                problems[f"{item.nodeid}: {error}"] = None
+                problems.setdefault(str(error), []).append(item.nodeid)
                 continue
             seen[key] = item.nodeid
             planned.append((item, rollout))
@@ -107,11 +122,12 @@ class RolloutSession:
         arguments = list(self._config.invocation_params.args)
         return {"arguments": [str(argument) for argument in arguments], **self.run_of_session.settings.to_json()}
 
-    def _refuse(self, problems: list[str]) -> None:
+    def _refuse(self, problems: _Problems) -> None:
         """One message: here as a usage error, from a worker as a failed collection report."""
-        shown = problems[:_MAX_PROBLEMS]
-        if len(problems) > len(shown):
-            shown.append(f"… and {len(problems) - len(shown)} more problems")
+        shown = [_told(problem, nodes) for problem, nodes in list(problems.items())[:_MAX_PROBLEMS]]
+        left = len(problems) - len(shown)
+        if left:
+            shown.append(f"… and {left} more problem{'' if left == 1 else 's'}")
         message = "\n".join(f"rollout: {problem}" for problem in shown)
         if self._run is not None:
             self._run.close()
@@ -129,14 +145,13 @@ class RolloutSession:
         if self._worker is not None:
             self._config.add_cleanup(self.close)
             return
-        reporting = Reporting(self._config, run)
-        if self._config.option.collectonly:
-            self._header = reporting.header(plan(planned, run.name), None)
+        reporting = Reporting(self._config, run, plan(planned, run.name))
+        if self._only_shows:
+            self._header = reporting.header(None)
             return
-        self._header = reporting.header(plan(planned, run.name), run.executor_info())
-        self._config.pluginmanager.register(reporting, "rollout-reporting")
-        run.folder.hold()
         self._config.add_cleanup(self.close)
+        self._header = reporting.header(run.executor_info())
+        self._config.pluginmanager.register(reporting, "rollout-reporting")
 
     def header(self) -> list[str]:
         """The lines below «collected N items»."""
@@ -173,24 +188,34 @@ class RolloutSession:
             agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
         )
         state.agent_name = chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout")
+        if state.task != state.rollout.task or chosen is not state.rollout.chosen:
+            run.check_hidden({item.path}, [chosen])
+            check_workspace(state.task, results=run.results.path, stage_root=run.stage_root, test_file=item.path)
         cancel = Cancel()
-        future = self._pool.submit(run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
+        future = _in_thread(run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
         try:
             state.attempt = future.result()
         except InfraError:
             raise
         except BaseException as error:
-            cancel.set()
-            state.attempt = _wait(future)
-            if isinstance(error, KeyboardInterrupt) and self._judge is not None:
-                self._judge.cancelled(state)
+            self._stop(state, future, cancel, interrupted=isinstance(error, KeyboardInterrupt))
             raise
         finally:
             if future.done():
                 cancel.close()
         return state.hand_out()
+
+    def _stop(self, state: State, future: Future[Attempt], cancel: Cancel, *, interrupted: bool) -> None:
+        """Cancel an attempt and record it; a second interrupt, which often follows at once, does not prevent that."""
+        for _ in range(2):
+            try:
+                cancel.set()
+                state.attempt = state.attempt or _wait(future)
+                if interrupted and state.result is None:
+                    self.judge_of_session.cancelled(state)
+                return
+            except KeyboardInterrupt:
+                continue
 
     @staticmethod
     def _checked(task: Any, planned: Task) -> Task:
@@ -198,6 +223,10 @@ class RolloutSession:
             raise ConfigError(f"the fixture rollout_task gave {task!r}, which is not a Task")
         if task.id != planned.id:
             raise ConfigError(f"the fixture rollout_task changed the id of the task to {task.id!r}")
+        if task.limits.problems:
+            raise ConfigError(f"the fixture rollout_task: {'; '.join(task.limits.problems)}")
+        if task.network not in ("none", "host"):
+            raise ConfigError(f"the fixture rollout_task: network={task.network!r} is not enforced by this version")
         if task.limits.wall is None or task.limits.output is None:
             return task.replace(limits=task.limits.over(planned.limits))
         return task
@@ -215,22 +244,47 @@ class RolloutSession:
         assert self._judge is not None
         return self._judge
 
+    def interrupted(self, state: State) -> None:
+        """Record a rollout whose test was interrupted after its agent ran."""
+        if state.attempt is not None and state.result is None:
+            self.judge_of_session.cancelled(state)
+
     def state(self, item: pytest.Item) -> State:
         """The state of a test that :meth:`knows` of."""
         return item.stash[self._states]
 
     def close(self) -> None:
         """Give back everything; stages that are left are removed."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
         if self._run is not None:
             self._run.folder.release()
             self._run.close()
+
+
+def _told(problem: str, nodes: Sequence[str]) -> str:
+    """A problem with the first test where it was met, and how many more there are."""
+    if not nodes:
+        return problem
+    more = "" if len(nodes) == 1 else f" (and {len(nodes) - 1} more test{'' if len(nodes) == 2 else 's'})"
+    return f"{nodes[0]}{more}: {problem}"
+
+
+def _in_thread(work: Callable[..., Attempt], *args: Any) -> Future[Attempt]:
+    """Do it in a thread that can't keep this process from ending: a callable agent may not heed a cancel."""
+    future: Future[Attempt] = Future()
+
+    def do() -> None:
+        try:
+            future.set_result(work(*args))
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is waited for
+            future.set_exception(error)
+
+    Thread(target=do, name="rollout", daemon=True).start()
+    return future
 
 
 def _wait(future: Future[Attempt]) -> Attempt | None:
     """What comes of a cancelled attempt, within reason."""
     try:
         return future.result(timeout=_PATIENCE)
-    except (InfraError, FutureTimeout, KeyboardInterrupt):
+    except (InfraError, FutureTimeout):
         return None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import new_run_id
 from pytest_rollout.knobs import KNOBS
 from pytest_rollout.settings import Settings, resolve
@@ -36,6 +37,8 @@ def new_run(now: datetime) -> str:
 
 
 def environment_of_worker(workerinput: Mapping[str, Any]) -> tuple[Settings, str, str]:
-    """What the controller decided: the settings, the run's name, and this worker's."""
+    """What the controller decided: the settings, the run's name, and this worker's; raises ConfigError as it did."""
     sent = workerinput["rollout"]
+    if sent["refused"]:
+        raise ConfigError(sent["refused"])
     return Settings(**sent["settings"]), sent["run"], workerinput["workerid"]

@@ -52,7 +52,9 @@ class Controller:
 
     # -- while workers collect
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """End the session with a worker's refusal, before the terminal shows it as a broken collection."""
         message = getattr(report, "rollout_usage", None)
         if message:
             raise pytest.UsageError(message)
@@ -72,19 +74,19 @@ class Controller:
         from pytest_rollout.run import Run
         from pytest_rollout.settings import Settings
         from pytest_rollout.store.load import load_plan
+        from pytest_rollout.store.records import Plan
 
         assert self._sent is not None
         self._run = Run(Settings(**self._sent["settings"]), self._sent["run"], "controller")
         self._run.prepare()
         self._run.folder.hold()
         self._config.add_cleanup(self._run.close)
-        self._reporting = Reporting(self._config, self._run)
+        self._reporting = Reporting(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))
         self._config.pluginmanager.register(self._reporting, "rollout-reporting")
-        plan = load_plan(self._run.folder)
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
-        if plan is not None and terminal is not None and self._config.get_verbosity() >= 0:
+        if terminal is not None and self._config.get_verbosity() >= 0:
             terminal.ensure_newline()
-            for line in self._reporting.header(plan, self._run.executor_info()):
+            for line in self._reporting.header(self._run.executor_info()):
                 terminal.write_line(line)
 
     # -- when a worker dies

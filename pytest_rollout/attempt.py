@@ -15,12 +15,12 @@ import msgspec
 
 from pytest_rollout.agents.protocol import Agent, AgentInfo, Episode, LiveStage
 from pytest_rollout.bundle import TRUNCATED, BundleRecord, Captured, Control, Ended, Finding, Identity, Pins, Times
-from pytest_rollout.errors import InfraError
+from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
 from pytest_rollout.outcome import Infra
-from pytest_rollout.plain import clean_text
+from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.stage.collect import CollectBounds, collect
 from pytest_rollout.stage.reader import StageReader
 from pytest_rollout.store.folder import write_record
@@ -65,6 +65,7 @@ class Attempt:
         executor, stage = self._executor, self._stage
         if self.reader is not None:
             self.reader.close()
+            self.reader = None
         if executor is not None and stage is not None:
             self._executor = self._stage = None
             try:
@@ -99,6 +100,8 @@ def run_attempt(request: Request, *, agent: Agent, executor: Executor, folder: P
         _run(request, attempt, agent, executor, cancel)
     except InfraError as error:
         attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=error.forgeable)  # type: ignore[arg-type]
+    except ConfigError as error:
+        attempt.infra = Infra(kind="stage", message=clean_text(str(error)))
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         attempt.infra = Infra(kind="host" if full else "recording", message=clean_text(str(error)))
@@ -162,7 +165,7 @@ def _act(agent: Agent, live: LiveStage, cancel: Cancel) -> tuple[Ended, Infra | 
     except InfraError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a callable agent raises is told, not lost
-        message = f"the agent raised {type(error).__name__}: {error}"
+        message = f"the agent raised {type(error).__name__}: {clean(error)}"
         return live.finished(failure=clean_text(message)), Infra(kind="agent", message=clean_text(message))
     if ended.termination == "cancelled" or cancel.is_set:
         return ended, Infra(kind="cancelled", message="the session ended while the agent ran")

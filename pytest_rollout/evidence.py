@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_rollout.bundle import BundleRecord, Change, Finding, Pins, Usage
 from pytest_rollout.errors import EvidenceError
 
 __all__ = ["Bundle", "Diff", "FileDiff", "Reader", "looked", "parse_json"]
+__tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _MAX_DIFF_BYTES = 1 << 20
 _MAX_DIFF_LINES = 20_000
@@ -191,7 +193,7 @@ def looked(bundle: Bundle) -> bool:
 def parse_json(text: str, what: str) -> Any:
     """JSON that a candidate wrote; anything monstrous or malformed is an EvidenceError."""
     try:
-        value = json.loads(text, parse_int=_parse_int)
+        value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant)
     except RecursionError:
         raise EvidenceError(f"{what} is JSON that is nested too deeply") from None
     except ValueError as error:
@@ -201,24 +203,36 @@ def parse_json(text: str, what: str) -> Any:
     return value
 
 
-def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
+def _parse_int(text: str) -> int:
+    _check_digits(text)
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    _check_digits(text)
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is beyond the numbers that can be held")
+    return number
+
+
+def _check_digits(text: str) -> None:
+    digits = sum(map(str.isdigit, text))
+    if digits > _MAX_DIGITS:
+        raise ValueError(f"a number of {digits} digits")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _depth(value: Any) -> int:
-    level, deepest = [value], 0
-    while level:
-        deepest += 1
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-        level = below
-    return deepest - 1
+    """How many objects and arrays stand inside each other at most."""
+    level, depth = [value], 0
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+        depth += 1
+    return depth
 
 
 class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,5 +298,6 @@ def _read_or_none(reader: Reader, change: Change) -> bytes | None:
 def _lines(data: bytes | None) -> list[str] | None:
     if data is None or b"\0" in data:
         return None
-    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    *whole, last = data.decode("utf-8", "replace").split("\n")  # splitlines() knows further ends of a line
+    lines = [*(f"{line}\n" for line in whole), *([last] if last else [])]
     return None if len(lines) > _MAX_DIFF_LINES else lines

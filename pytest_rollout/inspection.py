@@ -62,17 +62,21 @@ def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iter
     revision = bundle.pins.environment_revision or ""
     baseline = root.baselines / revision.removeprefix("sha256:")
     kept = Path(bundle.stage) if bundle.stage else None
-    if kept is not None and (kept / "copy").is_dir():
-        yield ["--ro-bind", str(kept / "copy"), INSIDE]
+    copy = kept / "copy" if kept is not None and (kept / "copy").is_dir() else None
+    if copy is not None and root.owner.uid == os.geteuid():
+        yield ["--ro-bind", str(copy), INSIDE]
         return
-    if not baseline.is_dir():
+    if copy is None and not baseline.is_dir():
         raise SelectorError(f"the baseline {revision} is not on this machine any more")
     if kept is not None and (kept / "u").is_dir():
         yield ["--overlay-src", str(baseline), "--overlay-src", str(kept / "u"), "--ro-overlay", INSIDE]
         return
     stage = root.new_stage()
     try:
-        rebuild(baseline, attempt / "changes", bundle, Path(stage) / "tree")
+        if copy is not None:  # it is root's own, and the sandbox is not
+            shutil.copytree(copy, Path(stage) / "tree", symlinks=True)
+        else:
+            rebuild(baseline, attempt / "changes", bundle, Path(stage) / "tree")
         root.give(*(os.path.join(at, name) for at, *names in os.walk(stage) for each in names for name in each))
         yield ["--ro-bind", f"{stage}/tree", INSIDE]
     finally:

@@ -17,7 +17,7 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.plain import clean_text, nearest
 from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
 
-__all__ = ["ARGUMENTS", "merge", "read_samples", "read_task"]
+__all__ = ["ARGUMENTS", "LATER", "check_workspace", "merge", "read_samples", "read_task"]
 
 ARGUMENTS = (
     "agent",
@@ -77,7 +77,7 @@ def read_samples(merged: Mapping[str, Any]) -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 1 <= value <= 1_000_000:
-        raise ConfigError(f"rollout(samples={value!r}): it is not a whole number from 1 up")
+        raise ConfigError(f"rollout(samples={value!r}): it is not a whole number from 1 to 1000000")
     return value
 
 

@@ -7,6 +7,7 @@ can also show what the mean would be with it as 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -111,8 +112,13 @@ def classify(*, infra: Infra | None, termination: Termination | None, body: Body
         reward=reward,
         checks_reward=checks_reward,
         type="reward" if ended_well else f"termination.{termination}",
-        message=f"reward {reward:.4g} is below the threshold {score.threshold:.4g}",
+        message=_below(reward, score.threshold),
     )
+
+
+def _below(reward: float, threshold: float) -> str:
+    digits = 4 if f"{reward:.4g}" != f"{threshold:.4g}" else 12
+    return f"reward {reward:.{digits}g} is below the threshold {threshold:.{digits}g}"
 
 
 def _infra_of(body: Body | None) -> Infra | None:
@@ -141,7 +147,7 @@ def means(verdicts: Sequence[tuple[float | None, bool]]) -> Means:
     """Means of (reward, forgeable) pairs; a reward of ``None`` is unmeasured, never 0."""
     rewards = [reward for reward, _ in verdicts if reward is not None]
     forged = sum(1 for reward, forgeable in verdicts if reward is None and forgeable)
-    total, count = sum(rewards), len(rewards)
+    total, count = math.fsum(rewards), len(rewards)
     return Means(
         mean=total / count if count else None,
         measured=count,

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "rollout(agent, prompt, workspace, limits, …): an agent evaluation task; see pytest-rollout"
     )
-    if config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
+    if hasattr(config.option, "dist") and not hasattr(config, "workerinput"):  # xdist, by whatever name it was loaded
         from pytest_rollout._xdist import Controller
 
         config.pluginmanager.register(Controller(config), "rollout-controller")
@@ -133,10 +133,44 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     session = active(config)
-    return session.header() if session is not None else []
+    return session.header() if session is not None and config.get_verbosity() >= 0 else []
 
 
 # -- running and reporting
+
+
+def _phase(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Know a phase of a test while it lasts: a report that is made in it is a subtest's.
+
+    Of an interrupt no report comes, so what was not judged before is recorded here.
+    """
+    session = active(item.config)
+    if session is None or not session.knows(item):
+        return (yield)
+    state = session.state(item)
+    state.in_phase = True
+    try:
+        return (yield)
+    except (KeyboardInterrupt, pytest.exit.Exception):
+        session.interrupted(state)
+        raise
+    finally:
+        state.in_phase = False
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _phase(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _phase(item))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _phase(item))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -144,13 +178,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     session = active(pyfuncitem.config)
     if session is None or not session.knows(pyfuncitem):
         return (yield)
-    state = session.state(pyfuncitem)
-    state.in_body = True
-    try:
-        result = yield
-    finally:
-        state.in_body = False
-    session.judge_of_session.after_body(state)
+    session.judge_of_session.before_body(pyfuncitem)
+    result = yield
+    session.judge_of_session.after_body(session.state(pyfuncitem))
     return result
 
 
@@ -170,7 +200,7 @@ def pytest_report_teststatus(
     report: pytest.CollectReport | pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
     found = getattr(report, "rollout", None)
-    if not isinstance(found, dict) or hasattr(report, "wasxfail"):
+    if not isinstance(found, dict) or hasattr(report, "wasxfail") or (report.when == "teardown" and report.passed):
         return None
     if found["outcome"] == "infra":
         return "error", "I", (found["word"], {"red": True})

@@ -19,6 +19,7 @@ from pytest_rollout.errors import CheckerError
 from pytest_rollout.plain import clean_text
 
 __all__ = ["Check", "Reward"]
+__tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,17 +34,19 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 class Reward:
     """What the fixture ``reward`` gives.
 
-    ``failures`` are the exception types that fail a check (AssertionError is always one);
-    ``render`` turns such an exception into the message that is kept.
+    ``failures`` are the exception types that fail a check (AssertionError is always one), but for
+    those in ``through``, which end the test; ``render`` turns one into the message that is kept.
     """
 
     def __init__(
         self,
         *,
         failures: tuple[type[BaseException], ...] = (),
+        through: tuple[type[BaseException], ...] = (),
         render: Callable[[BaseException], str] = str,
     ) -> None:
         self._failures = (AssertionError, *failures)
+        self._through: tuple[type[BaseException], ...] = (CheckerError, *through)
         self._render = render
         self._open: set[str] = set()
         self.checks: list[Check] = []
@@ -161,13 +164,7 @@ class _Checking:
         self._reward, self._name, self._weight, self._failures = reward, name, weight, failures
 
     def __enter__(self) -> None:
-        if (
-            self._reward.direct is not None
-            or self._name in self._reward._open
-            or any(check.name == self._name for check in self._reward.checks)
-        ):
-            raise self._reward._mistake(f"reward.check({self._name!r}): there is a check of this name already")
-        self._reward._open.add(self._name)
+        self._reward._open.add(self._reward._claim("check", self._name))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -177,7 +174,7 @@ class _Checking:
         if error is None:
             reward._record(self._name, self._weight, 1.0)
             return False
-        if isinstance(error, CheckerError) or not isinstance(error, self._failures):
+        if isinstance(error, reward._through) or not isinstance(error, self._failures):
             return False
         reward._record(self._name, self._weight, 0.0, clean_text(reward._render(error)))
         return True

@@ -96,12 +96,15 @@ class Run:
                         hint="Move it elsewhere, or bind a narrower folder.",
                     )
 
-    def prepare(self) -> None:
-        """Take the stage root and see that results can be written; raises ConfigError."""
+    def prepare(self, *, reap: bool = True) -> None:
+        """Take the stage root and see that results can be written; raises ConfigError.
+
+        ``reap`` says to remove the stages of processes that died: one process of a session does, and counts them.
+        """
         self.results.check_writable()
         if self._root is None:
             self._root = StageRoot(self.stage_root)
-            self.reaped = self._root.reap()
+            self.reaped = self._root.reap() if reap else 0
 
     def open(self, plan: Plan, options: dict[str, Any]) -> None:
         """Make the folder of the run, its record and its plan; the first process to come writes them."""
@@ -284,5 +287,6 @@ class Run:
             self._journal.close()
             self._journal = None
         if self._root is not None:
+            self._root.reap()  # a worker of this session may have died
             self._root.close()
             self._root = self._executor = None

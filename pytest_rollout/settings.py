@@ -20,6 +20,7 @@ __all__ = ["Settings", "resolve"]
 EXECUTORS = ("sandbox", "local")
 ISOLATIONS = ("required", "none")
 KEEPS = ("failed", "all", "none")
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +98,8 @@ class _Given:
 
     def text(self, name: str) -> tuple[str | None, str]:
         """The text that was given, and a word for where; ``(None, "")`` where it was not."""
+        if self._options.get(name) == "":
+            raise ConfigError(f"--rollout-{name}: the value is empty")
         for source, prefix in ((self._options, f"--rollout-{name}"), (self._ini, f"rollout_{name} in the ini file")):
             value = source.get(name)
             if value is not None and value != "" and value != []:
@@ -104,8 +107,6 @@ class _Given:
                 if not text:
                     raise ConfigError(f"{prefix}: {value!r} is empty")
                 return text, prefix
-        if self._options.get(name) == "":
-            raise ConfigError(f"--rollout-{name}: the value is empty")
         return None, ""
 
     def choice(self, name: str, valid: tuple[str, ...], default: str | None = None) -> str:
@@ -120,8 +121,8 @@ class _Given:
         text, where = self.text(name)
         if text is None:
             return None, ""
-        if not text.isascii() or not text.isdigit() or int(text) < least or len(text) > 9:
-            raise ConfigError(f"{where}: {text!r} is not a whole number from {least} up")
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= _MOST:
+            raise ConfigError(f"{where}: {text!r} is not a whole number from {least} to {_MOST}")
         return int(text), where
 
     def path(self, name: str, invoked: Path, ini_folder: Path) -> tuple[Path | None, str]:

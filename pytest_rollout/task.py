@@ -6,24 +6,26 @@ message can name the test that it stands on instead of pointing into an import.
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import msgspec
 
 from pytest_rollout.identity import canonical_digest
-from pytest_rollout.plain import nearest
+from pytest_rollout.plain import clean, nearest
 
 __all__ = ["DEFAULT_LIMITS", "Folder", "Limits", "Task", "parse_duration", "parse_size"]
 
 Network = Literal["none", "host"]
 ScoreOn = Literal["any", "completed"]
 
-_DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_DURATIONS: dict[str, int | Fraction] = {"ms": Fraction(1, 1000), "s": 1, "m": 60, "h": 3600, "": 1}
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*", re.ASCII)
+_MOST = 2**63
 _LATER_LIMITS = ("cpu", "disk", "memory", "open_files", "processes", "file_size")
 
 
@@ -32,10 +34,10 @@ def parse_duration(value: object) -> float:
 
     Raises ValueError with a text that names the value.
     """
-    number = _quantity(value, _DURATIONS)
-    if number is None or not number > 0 or math.isinf(number):
-        raise ValueError(f"{value!r} is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'")
-    return number
+    seconds = float(_quantity(value, _DURATIONS))
+    if not 0 < seconds < _MOST:
+        raise ValueError(f"{_shown(value)} is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'")
+    return seconds
 
 
 def parse_size(value: object) -> int:
@@ -44,20 +46,26 @@ def parse_size(value: object) -> int:
     Raises ValueError with a text that names the value.
     """
     number = _quantity(value, _SIZES)
-    if number is None or not 1 <= number < 2**63 or number != int(number):
-        raise ValueError(f"{value!r} is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'")
+    if not 1 <= number < _MOST or number != int(number):
+        raise ValueError(
+            f"{_shown(value)} is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'"
+        )
     return int(number)
 
 
-def _quantity(value: object, units: dict[str, Any]) -> float | None:
+def _quantity(value: object, units: Mapping[str, int | Fraction]) -> float | Fraction:
+    """The number that ``value`` means, exactly; 0 where it means none, which is valid nowhere."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
+        return value if abs(value) < _MOST else 0
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    unit = units.get(match[2].lower()) if match else None
-    if match is None or unit is None:
-        return None
-    number = float(match[1]) if "." in match[1] else int(match[1])
-    return number * float(unit) if isinstance(unit, float) else number * int(unit)
+    return Fraction(match[1]) * units.get(match[2].lower(), 0) if match else 0
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an int of more digits than Python writes
+        return str(clean(value))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -88,10 +96,12 @@ class Limits:
 
     def over(self, other: Limits) -> Limits:
         """These limits, completed by ``other`` where they say nothing."""
-        return Limits(
+        completed = Limits(
             wall=other.wall if self.wall is None else self.wall,
             output=other.output if self.output is None else self.output,
         )
+        object.__setattr__(completed, "problems", (*self.problems, *other.problems))
+        return completed
 
 
 def _unknown_limit(name: str) -> str:

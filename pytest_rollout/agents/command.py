@@ -65,14 +65,19 @@ def check_fields(words: Sequence[str], where: str) -> None:
     """Raise ConfigError where a word of a list command has a field that does not exist."""
     for word in words:
         try:
-            fields = [field for _, field, _, _ in string.Formatter().parse(word) if field is not None]
+            parts = [part[1:] for part in string.Formatter().parse(word)]
         except ValueError as error:
             raise ConfigError(
                 f"{where}: {word!r}: {error}", hint="In a list, a brace that is meant is written twice: {{ or }}."
             ) from None
-        for field in fields:
+        for field in [_as_written(*part) for part in parts if part[0] is not None]:
             if field not in FIELDS:
                 raise ConfigError(
                     f"{where}: {word!r} has the field {field!r}; valid: {', '.join(FIELDS)}.{nearest(field, FIELDS)}",
                     hint="In a list, a brace that is meant is written twice: {{ or }}.",
                 )
+
+
+def _as_written(name: str | None, form: str | None, conversion: str | None) -> str:
+    """A field with its conversion and its format, which no field of ours takes."""
+    return (name or "") + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")

@@ -28,6 +28,7 @@ __all__ = ["AgentConfig", "choose_agent", "load_config"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _BUILT_IN = ("noop",)
+_MOST = 2**63
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ def _read_agent(name: str, table: dict[str, Any], path: Path) -> AgentConfig:
         command=_command(table["command"], f"{where} command", binds, path.parent),
         version=_command(table["version"], f"{where} version", binds, path.parent) if "version" in table else None,
         binds=binds,
-        env=tuple(_texts(table, "env", where)),
+        env=_names(table, where),
         infra_exit_codes=_codes(table, where),
         pins=_pins(table, where),
     )
@@ -111,6 +112,14 @@ def _texts(table: dict[str, Any], key: str, where: str) -> list[str]:
     return value
 
 
+def _names(table: dict[str, Any], where: str) -> tuple[str, ...]:
+    names = _texts(table, "env", where)
+    for name in names:
+        if "=" in name or "\0" in name:
+            raise ConfigError(f"{where}: env: {name!r} is not a name of a variable; its value is the host's")
+    return tuple(names)
+
+
 def _codes(table: dict[str, Any], where: str) -> tuple[int, ...]:
     value = table.get("infra_exit_codes", [])
     if not isinstance(value, list) or not all(type(code) is int and 1 <= code <= 255 for code in value):
@@ -120,17 +129,20 @@ def _codes(table: dict[str, Any], where: str) -> tuple[int, ...]:
 
 def _pins(table: dict[str, Any], where: str) -> dict[str, Any]:
     value = table.get("pins", {})
-    if not isinstance(value, dict) or not all(isinstance(item, str | int | float | bool) for item in value.values()):
+    if not isinstance(value, dict) or not all(
+        isinstance(item, str) or (isinstance(item, int | float) and abs(item) < _MOST) for item in value.values()
+    ):
         raise ConfigError(f"{where}: pins = {value!r} is not a table of texts, numbers and booleans")
     return value
 
 
 def _command(value: Any, where: str, binds: Sequence[Bind], folder: Path | None) -> tuple[str, ...] | str:
-    if isinstance(value, str) and value.strip():
+    if isinstance(value, str) and value.strip() and "\0" not in value:
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value) and value[0]:
-        check_fields(value, where)
-        return find_program(value, binds, folder, where)
+    words = value if isinstance(value, list | tuple) else ()
+    if words and all(isinstance(word, str) and "\0" not in word for word in words) and words[0]:
+        check_fields(words, where)
+        return find_program(words, binds, folder, where)
     raise ConfigError(f"{where}: {value!r} is not a command: a text for sh -c, or a list of words")
 
 
@@ -143,7 +155,7 @@ def choose_agent(
     """
     if callable(value) and not isinstance(value, type):
         return FunctionAgent(value)
-    if hasattr(value, "run") and hasattr(value, "info"):
+    if hasattr(value, "run") and hasattr(value, "info") and not isinstance(value, type):
         return value  # type: ignore[return-value]
     if isinstance(value, str) and _NAME.fullmatch(value.strip()):
         name = value.strip()
@@ -154,7 +166,7 @@ def choose_agent(
         valid = (*named, *_BUILT_IN)
         raise ConfigError(
             f"{where}: there is no agent {name!r}; valid: {', '.join(valid)}.{nearest(name, valid)}",
-            hint=f"A command of one word is written as a list: [{name!r}].",
+            hint=f"A command of one word is written as a list, [{name!r}]; on the command line, as 'exec {name}'.",
         )
     command = _command(value, where, (), folder)
     shown = command if isinstance(command, str) else os.path.basename(command[0])

@@ -38,22 +38,29 @@ def resolve_paths(paths: Iterable[str], folder: Path, where: str) -> tuple[Bind,
         place = os.path.normpath(folder / os.path.expanduser(path))
         if not os.path.exists(place):
             raise ConfigError(f"{where}: the path {path!r} ({place}) does not exist")
-        if os.path.realpath(place) in _NOT_BINDABLE or os.path.realpath(place) == os.path.expanduser("~"):
-            raise ConfigError(
-                f"{where}: the path {path!r} ({place}) is too wide to be shown to an agent",
-                hint="Name the folders of the interpreter or the program that the agent needs.",
-            )
-        for bind in _with_what_it_needs(place):
-            binds.setdefault(bind.target, bind)
+        homes = _homes(place)
+        for needed in (place, *homes):
+            if _is_too_wide(needed):
+                what = "is" if needed == place else f"needs {needed}, which is"
+                raise ConfigError(
+                    f"{where}: the path {path!r} ({place}) {what} too wide to be shown to an agent",
+                    hint="Name the folders of the interpreter or the program that the agent needs.",
+                )
+            for bind in _both_names(needed):
+                binds.setdefault(bind.target, bind)
     return tuple(bind for bind in binds.values() if not _is_covered(bind, binds.values()))
 
 
-def _with_what_it_needs(place: str) -> list[Bind]:
-    found = _both_names(place)
-    for home in (*_homes_of_venv(place), *_homes_of_links(place)):
-        if os.path.isdir(home) and not _in_system(home):
-            found += _both_names(home)
-    return found
+def _is_too_wide(place: str) -> bool:
+    """Whether it shows the machine, or the user's home."""
+    return os.path.realpath(place) in _NOT_BINDABLE or is_below(os.path.expanduser("~"), place)
+
+
+def _homes(place: str) -> list[str]:
+    """The prefixes outside the system of the interpreters that a virtual environment needs."""
+    folders = dict.fromkeys((*_folders_of_venv(place), *_folders_of_links(place)))
+    homes = [os.path.dirname(folder) for folder in folders if not _in_system(folder)]
+    return [home for home in homes if os.path.isdir(home)]
 
 
 def _both_names(place: str) -> list[Bind]:
@@ -62,25 +69,25 @@ def _both_names(place: str) -> list[Bind]:
     return [Bind(source=real, target=place), Bind(source=real, target=real)]
 
 
-def _homes_of_venv(place: str) -> list[str]:
-    """The prefix that a virtual environment was made from."""
+def _folders_of_venv(place: str) -> list[str]:
+    """The folder of the interpreter that a virtual environment was made from."""
     try:
         lines = Path(place, "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
     pairs = (line.partition("=") for line in lines)
-    return [os.path.dirname(value.strip()) for key, _, value in pairs if key.strip() == "home"]
+    return [value.strip() for key, _, value in pairs if key.strip() == "home"]
 
 
-def _homes_of_links(place: str) -> list[str]:
-    """The prefix of every interpreter that ``<place>/bin/python`` leads to, link by link."""
-    homes, link = [], os.path.join(place, "bin", "python")
+def _folders_of_links(place: str) -> list[str]:
+    """The folder of every interpreter that ``<place>/bin/python`` leads to, link by link."""
+    folders, link = [], os.path.join(place, "bin", "python")
     for _ in range(_MAX_LINKS):
         if not os.path.islink(link):
             break
         link = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)))
-        homes.append(os.path.dirname(os.path.dirname(link)))
-    return homes
+        folders.append(os.path.dirname(link))
+    return folders
 
 
 def _in_system(path: str) -> bool:

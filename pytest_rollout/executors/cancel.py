@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 
 __all__ = ["Cancel"]
 
 
 class Cancel:
-    """Set once, from any thread; readable by its descriptor from then on."""
+    """Set from any thread, once or again; readable by its descriptor from then on."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -19,9 +20,10 @@ class Cancel:
     def set(self) -> None:
         """Ask everything that waits on this token to end."""
         with self._lock:
-            if not self.is_set:
-                self.is_set = True
-                os.write(self._write, b"x")
+            self.is_set = True
+            if self._read >= 0:
+                with suppress(BlockingIOError):
+                    os.write(self._write, b"x")  # every time: an interrupt may have come before it
 
     def fileno(self) -> int:
         """The descriptor to wait on."""

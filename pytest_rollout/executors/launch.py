@@ -30,7 +30,7 @@ from pytest_rollout.stage.root import Owner
 
 __all__ = ["Sandbox", "Status", "launch", "local_mounts", "prepared"]
 
-_ENV = {"PATH": "/usr/sbin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+_ENV = {"PATH": "/usr/sbin:/usr/bin:/bin"}
 _PATIENCE = 30.0
 _MOUNT = (
     'while [ $# -gt 0 ] && [ "$1" != : ]; do mount --bind -- "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"'
@@ -137,24 +137,24 @@ def prepared(
     args_fd = _memory_file(args)
     try:
         descriptors = {"--args": args_fd, **(extra or {})}
-        words = [word for option, fd in descriptors.items() for word in (option, str(fd))]
+        words = [bwrap.path, *(word for option, fd in descriptors.items() for word in (option, str(fd)))]
         words += ["--", "prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--", *command]
-        options: dict[str, Any] = {"env": _ENV, "cwd": "/", "pass_fds": tuple(descriptors.values())}
-        if mounts and owner.uid != os.geteuid():
-            yield _mounting([bwrap.path, *words], owner, mounts), options
-            return
-        options["executable"] = bwrap.path  # its place is nothing that the agent needs to know
         if owner.uid != os.geteuid():
-            options |= {"user": owner.uid, "group": owner.gid, "extra_groups": []}
-        yield ["bwrap", *words], options
+            words = [*_mounting(mounts), *_dropping(owner), *words]
+        yield words, {"env": _ENV, "cwd": "/", "pass_fds": tuple(descriptors.values())}
     finally:
         os.close(args_fd)
 
 
-def _mounting(argv: list[str], owner: Owner, mounts: Sequence[str]) -> list[str]:
-    shell = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", _MOUNT, "sh", *mounts, ":"]
-    drop = ["setpriv", f"--reuid={owner.uid}", f"--regid={owner.gid}", "--clear-groups", "--inh-caps=-all", "--"]
-    return [*shell, *drop, *argv]
+def _mounting(mounts: Sequence[str]) -> list[str]:
+    if not mounts:
+        return []
+    return ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", _MOUNT, "sh", *mounts, ":"]
+
+
+def _dropping(owner: Owner) -> list[str]:
+    """Drop the uid by a program: Popen does it only where it forks, and a fork of a large session is slow."""
+    return ["setpriv", f"--reuid={owner.uid}", f"--regid={owner.gid}", "--clear-groups", "--inh-caps=-all", "--"]
 
 
 def _memory_file(args: Sequence[str]) -> int:

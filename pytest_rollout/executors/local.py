@@ -44,11 +44,9 @@ class LocalExecutor:
         return freeze(self._root, workspace)
 
     def provision(self, baseline: Baseline) -> Stage:
-        path = self._root.new_stage("home", "tmp")
+        path = self._root.new_stage("home", "tmp", ours=True)
         try:
             shutil.copytree(baseline.path, f"{path}/copy", symlinks=True)
-            for folder in (path, f"{path}/home", f"{path}/tmp"):
-                os.chown(folder, os.geteuid(), os.getegid())
         except (OSError, shutil.Error) as error:
             raise StageError(f"the stage can't be made: {error}") from error
         return Stage(path=path, baseline=baseline)

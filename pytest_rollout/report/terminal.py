@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.outcome import means
-from pytest_rollout.plain import printable
+from pytest_rollout.report.inert import inert_text, one_line
 from pytest_rollout.reward import Check
 from pytest_rollout.store.records import Result
 
-__all__ = ["check_lines", "closing_block", "indented", "sections", "status_word"]
+__all__ = ["check_lines", "closing_block", "indented", "plural", "sections", "status_word"]
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 4000
@@ -26,8 +26,11 @@ _MAX_MESSAGE = 800
 
 
 def figure(value: float | None) -> str:
-    """A reward for people: up to four digits, or ``none``."""
-    return "none" if value is None else f"{value:.4g}"
+    """A reward for people: up to four digits, or ``none``; what is below 1 is never shown as 1."""
+    if value is None:
+        return "none"
+    short = f"{value:.4g}"
+    return f"{value:.12g}" if short == "1" and value < 1 else short
 
 
 def status_word(outcome: str, kind: str | None, reward: float | None) -> str:
@@ -36,16 +39,20 @@ def status_word(outcome: str, kind: str | None, reward: float | None) -> str:
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
-    """One line a check: its value, weight and name."""
+    """One line a check, with its value, weight and name; then why each that is below 1 is so."""
     if not checks:
         return []
     width = max(len(figure(check.value)) for check in checks)
-    return [f"  {figure(check.value):>{width}}  × {check.weight:g}  {printable(check.name)}" for check in checks]
+    lines = [f"  {figure(check.value):>{width}}  × {check.weight:g}  {one_line(check.name)}" for check in checks]
+    for check in checks:
+        if check.value < 1 and check.message:
+            lines += ["", f"{one_line(check.name)}:", indented(check.message)]
+    return lines
 
 
 def inert(line: str) -> str:
     """One line of a candidate's, so that neither a terminal nor a CI system obeys it."""
-    return "  | " + printable(line).replace("##", "# #")
+    return inert_text(f"  | {line}")
 
 
 def indented(text: str) -> str:
@@ -62,14 +69,13 @@ def sections(folder: Path, bundle: BundleRecord | None, checks: Sequence[Check])
             if tail:
                 size = stream.kept + stream.dropped
                 found.append((f"agent {stream.file} (tail of {size} bytes)", tail))
-        lines = [f"  {change.kind:<8}  {change.type:<7}  {printable(change.path)}" for change in bundle.changes]
+        lines = [one_line(f"  {change.kind:<8}  {change.type:<7}  {change.path}") for change in bundle.changes]
         if len(lines) > _MAX_CHANGES:
             lines = [*lines[:_MAX_CHANGES], f"  … and {len(lines) - _MAX_CHANGES} more"]
         found.append(("changed files", "\n".join(lines) or "  none"))
         if bundle.findings:
             notes = [
-                f"  {finding.code}: {printable(finding.message)}"
-                + (f" ({printable(finding.path)})" if finding.path else "")
+                one_line(f"  {finding.code}: {finding.message}" + (f" ({finding.path})" if finding.path else ""))
                 for finding in bundle.findings[:_MAX_CHANGES]
             ]
             found.append(("findings", "\n".join(notes)))
@@ -95,7 +101,7 @@ def closing_block(
     """The lines at the end of a session."""
     count = Counter(result.outcome for result in results)
     lines = [
-        f"{_plural(len(results), 'rollout')}: {count['passed']} passed, {count['failed']} failed, "
+        f"{plural(len(results), 'rollout')}: {count['passed']} passed, {count['failed']} failed, "
         f"{count['infra']} infra" + (f"; {not_run} not run" if not_run else "")
     ]
     infra = [result for result in results if result.outcome == "infra"]
@@ -114,8 +120,9 @@ def closing_block(
         lines.append("untrusted: the agents were not isolated")
     lines += _causes(infra)
     if lost:
-        lines.append(f"LOST: {_plural(len(lost), 'rollout')} without a result: {', '.join(lost[:5])}")
-    lines += [f"warning: {printable(note)}" for note in notes]
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        lines.append(f"LOST: {plural(len(lost), 'rollout')} without a result: {', '.join(lost[:5])}{more}")
+    lines += [one_line(f"warning: {note}") for note in notes]
     lines.append(f"results: {folder}")
     return lines
 
@@ -127,12 +134,13 @@ def _causes(infra: Sequence[Result]) -> list[str]:
     for (kind, message), number in causes.most_common(5):
         text = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"
         first, *rest = text.splitlines() or [""]
-        lines.append(f"  {number} × {kind}: {printable(first)}")
+        lines.append(one_line(f"  {number} × {kind}: {first}"))
         lines += [f"  {inert(line)}" for line in rest]
     if len(causes) > 5:
         lines.append(f"  … and {len(causes) - 5} more causes")
     return lines
 
 
-def _plural(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
+    """``1 rollout``, ``2 rollouts``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

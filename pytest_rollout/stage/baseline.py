@@ -27,8 +27,8 @@ from pytest_rollout.stage.tree import Bound, TreeEntry, reading, show, walk
 __all__ = ["Baseline", "fingerprint", "freeze"]
 
 _SKIP = frozenset({b"__pycache__"})
-_MAX_ENTRIES = 1_000_000
-_MAX_DEPTH = 200
+MAX_ENTRIES = 1_000_000
+MAX_DEPTH = 200
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,10 @@ def freeze(root: StageRoot, source: Path | None) -> Baseline:
     if source is None:
         revision = f"sha256:{hashlib.sha256(b'').hexdigest()}"
         return Baseline(path=str(_built(root, None, revision)), revision=revision)
-    revision = fingerprint(source)
+    try:
+        revision = fingerprint(source)
+    except OSError as error:
+        raise StageError(f"the workspace {source} can't be read: {error.strerror}") from error
     return Baseline(path=str(_built(root, source, revision)), revision=revision)
 
 
@@ -118,7 +121,7 @@ def _parts(fd: int, folder: Path, entry: TreeEntry) -> Iterator[bytes]:
 
 def _content(fd: int, folder: Path, entry: TreeEntry) -> Iterator[bytes]:
     try:
-        with reading(fd, entry.path) as source:
+        with reading(fd, entry.path, force=False) as source:
             while piece := os.read(source, 1 << 20):
                 yield piece
     except OSError as error:
@@ -128,13 +131,16 @@ def _content(fd: int, folder: Path, entry: TreeEntry) -> Iterator[bytes]:
 def _walk(folder: Path) -> Iterator[TreeEntry]:
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
-        for entry in walk(fd, max_entries=_MAX_ENTRIES, max_depth=_MAX_DEPTH, skip=_SKIP):
+        for entry in walk(fd, max_entries=MAX_ENTRIES, max_depth=MAX_DEPTH, skip=_SKIP, force=False):
             mode = entry.stat.st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
                 raise ConfigError(f"workspace {folder}: {show(entry.path)} is not a file, a folder or a link")
             yield entry
     except Bound as bound:
         raise ConfigError(f"workspace {folder}: more than {bound.limit} {bound.what}") from None
+    except OSError as error:
+        name = show(os.fsencode(error.filename or "."))
+        raise ConfigError(f"workspace {folder}: {name} can't be read: {error.strerror}") from None
     finally:
         os.close(fd)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
 
 from pytest_rollout.bundle import Change, ChangeKind, FileType, Finding
+from pytest_rollout.stage.baseline import MAX_DEPTH, MAX_ENTRIES
 from pytest_rollout.stage.tree import Bound, TreeEntry, entries, lstat, open_path, reading, show, walk
 from pytest_rollout.stage.view import CopyView, OverlayView, View, is_opaque, is_whiteout
 
@@ -21,7 +23,7 @@ __all__ = ["Delta", "ListingBounds", "list_changes"]
 
 
 class ListingBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is listed: entries of a tree and levels of folders."""
+    """How much is listed: changed entries (of one folder and in all), and levels of folders."""
 
     entries: int = 50_000
     depth: int = 200
@@ -85,26 +87,30 @@ def list_changes(view: View, bounds: ListingBounds) -> tuple[list[Delta], list[F
 
 
 def _of_overlay(view: OverlayView, bounds: ListingBounds) -> Iterator[Delta]:
-    """Walk the upper layer; ``shows`` says whether the baseline shows through in a folder."""
-    pending = [(b"", True, 1)]
+    """Walk the upper layer level by level.
+
+    ``known`` says that the baseline has a folder there too, ``hidden`` that it does not show through:
+    the folder, or one above it, was made anew.
+    """
+    pending = deque([(b"", True, False, 1)])
     while pending:
-        at, shows, depth = pending.pop()
+        at, known, hidden, depth = pending.popleft()
         if depth > bounds.depth:
             raise Bound("depth", bounds.depth)
-        opaque = bool(at) and shows and is_opaque(view.upper, at)
+        hidden = hidden or (bool(at) and known and is_opaque(view.upper, at))
         listed = entries(view.upper, at, depth, bounds.entries)
         for entry in listed:
-            base = lstat(view.baseline, entry.path) if shows else None
+            base = lstat(view.baseline, entry.path) if known else None
             if is_whiteout(entry.stat):
                 if base is not None:
                     yield from _deleted(view.baseline, entry.path, base, bounds)
                 continue
             yield from _compare(view, view.upper, entry, base)
             if entry.is_folder:
-                pending.append((entry.path, base is not None and stat.S_ISDIR(base.st_mode), depth + 1))
+                pending.append((entry.path, base is not None and stat.S_ISDIR(base.st_mode), hidden, depth + 1))
             if base is not None and stat.S_ISDIR(base.st_mode) and not entry.is_folder:
                 yield from _deleted(view.baseline, entry.path, base, bounds, root=False)
-        if opaque:
+        if known and hidden:
             kept = {entry.path for entry in listed}
             for entry in entries(view.baseline, at, depth, bounds.entries):
                 if entry.path not in kept:
@@ -113,13 +119,11 @@ def _of_overlay(view: OverlayView, bounds: ListingBounds) -> Iterator[Delta]:
 
 def _of_copy(view: View, bounds: ListingBounds) -> Iterator[Delta]:
     assert isinstance(view, CopyView)
-    seen = set()
-    for entry in walk(view.copy, max_entries=bounds.entries, max_depth=bounds.depth):
-        seen.add(entry.path)
-        yield from _compare(view, view.copy, entry, lstat(view.baseline, entry.path))
-    for entry in walk(view.baseline, max_entries=bounds.entries, max_depth=bounds.depth):
-        if entry.path not in seen:
-            yield Delta(path=entry.path, kind="deleted", info=entry.stat)
+    known = {entry.path: entry.stat for entry in walk(view.baseline, max_entries=MAX_ENTRIES, max_depth=MAX_DEPTH)}
+    for entry in walk(view.copy, max_entries=len(known) + bounds.entries, max_depth=bounds.depth):
+        yield from _compare(view, view.copy, entry, known.pop(entry.path, None))
+    for path, info in known.items():
+        yield Delta(path=path, kind="deleted", info=info)
 
 
 def _compare(view: View, layer: int, entry: TreeEntry, base: os.stat_result | None) -> Iterator[Delta]:

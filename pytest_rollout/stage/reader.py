@@ -16,6 +16,7 @@ from pytest_rollout.stage.tree import Bound, open_path, read_file, show
 from pytest_rollout.stage.view import View
 
 __all__ = ["MAX_READ", "StageReader", "glob_pattern"]
+__tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 MAX_READ = 64 * 2**20
 MAX_GLOB_ENTRIES = 50_000

@@ -12,7 +12,10 @@ __all__ = ["remove_tree"]
 def remove_tree(path: str) -> str | None:
     """Remove ``path`` and everything below it, following nothing. Returns what went wrong, or None."""
     try:
-        shutil.rmtree(path)
+        if os.path.islink(path) or os.path.isfile(path):
+            os.unlink(path)
+        else:
+            shutil.rmtree(path)
     except FileNotFoundError:
         return None if not os.path.lexists(path) else _by_command(path)
     except (OSError, RecursionError):

@@ -72,6 +72,7 @@ class StageRoot:
 
     def _prepare(self) -> None:
         mode = 0o711 if self.owner.uid != os.geteuid() else 0o700
+        self._check_reachable()  # before anything is made
         try:
             self.path.mkdir(mode=mode, parents=True, exist_ok=True)
             info = os.lstat(self.path)
@@ -108,14 +109,14 @@ class StageRoot:
         if self.owner.uid == os.geteuid():
             return
         for folder in self.path.resolve().parents:
-            if not folder.stat().st_mode & stat.S_IXOTH:
+            if folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
                 raise ConfigError(
                     f"rollout_stage_root: {self.path} lies below {folder}, which uid {self.owner.uid} can't enter",
                     hint="Agents of root run as that uid. Set rollout_stage_root to a folder outside it.",
                 )
 
-    def new_stage(self, *folders: str) -> str:
-        """A new private stage folder with these folders in it, owned by the agent's uid.
+    def new_stage(self, *folders: str, ours: bool = False) -> str:
+        """A new private stage folder with these folders in it, owned by the agent's uid (``ours``: by this one).
 
         Raises StageError, or HostError when the disk is full.
         """
@@ -124,7 +125,8 @@ class StageRoot:
             os.mkdir(path, 0o700)
             for name in folders:
                 os.mkdir(f"{path}/{name}", 0o700)
-            self.give(path, *(f"{path}/{name}" for name in folders))
+            if not ours:
+                self.give(path, *(f"{path}/{name}" for name in folders))
         except OSError as error:
             kind = HostError if error.errno in _FULL else StageError
             raise kind(f"no stage can be made in {self.stages}: {error.strerror}") from error

@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -123,22 +124,28 @@ def lstat(folder: int, path: bytes) -> os.stat_result | None:
         os.close(fd)
 
 
-def open_folder(folder: int, path: bytes) -> int:
-    """Open a folder for listing, also one whose mode forbids it; raises OSError."""
+def open_folder(folder: int, path: bytes, *, force: bool = True) -> int:
+    """Open a folder for listing; ``force`` opens the mode of one that forbids it. Raises OSError."""
     try:
-        return open_path(folder, path or b".", _DIR_FLAGS)
+        fd = open_path(folder, path or b".", _DIR_FLAGS)
     except PermissionError:
-        looked = open_path(folder, path or b".", _PATH_FLAGS | os.O_DIRECTORY)
-        try:
-            os.chmod(f"/proc/self/fd/{looked}", 0o700)
-        finally:
-            os.close(looked)
-        return open_path(folder, path or b".", _DIR_FLAGS)
+        if not force:
+            raise
+    else:
+        if not force or os.geteuid() == 0 or os.fstat(fd).st_mode & stat.S_IXUSR:
+            return fd
+        os.close(fd)
+    looked = open_path(folder, path or b".", _PATH_FLAGS | os.O_DIRECTORY)
+    try:
+        os.chmod(f"/proc/self/fd/{looked}", 0o700)
+    finally:
+        os.close(looked)
+    return open_path(folder, path or b".", _DIR_FLAGS)
 
 
 @contextmanager
-def reading(folder: int, path: bytes) -> Iterator[int]:
-    """A descriptor to read the regular file at ``path``.
+def reading(folder: int, path: bytes, *, force: bool = True) -> Iterator[int]:
+    """A descriptor to read the regular file at ``path``; ``force`` reads one whose mode forbids it.
 
     Two steps, so that a FIFO or a device is never opened: look (O_PATH), then open what was looked
     at. Raises OSError, with EINVAL for what isn't a regular file.
@@ -152,6 +159,8 @@ def reading(folder: int, path: bytes) -> Iterator[int]:
         try:
             fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except PermissionError:
+            if not force:
+                raise
             os.chmod(place, 0o400)
             try:
                 fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -176,9 +185,9 @@ def read_file(folder: int, path: bytes, limit: int) -> tuple[bytes, bool]:
     return data[:limit], len(data) > limit
 
 
-def entries(folder: int, path: bytes, depth: int, limit: int) -> list[TreeEntry]:
+def entries(folder: int, path: bytes, depth: int, limit: int, *, force: bool = True) -> list[TreeEntry]:
     """The entries of one folder, in the order of their names; raises Bound beyond ``limit``."""
-    fd = open_folder(folder, path)
+    fd = open_folder(folder, path, force=force)
     try:
         found: list[TreeEntry] = []
         with os.scandir(fd) as listing:
@@ -194,19 +203,25 @@ def entries(folder: int, path: bytes, depth: int, limit: int) -> list[TreeEntry]
 
 
 def walk(
-    folder: int, path: bytes = b"", *, max_entries: int, max_depth: int, skip: frozenset[bytes] = frozenset()
+    folder: int,
+    path: bytes = b"",
+    *,
+    max_entries: int,
+    max_depth: int,
+    skip: frozenset[bytes] = frozenset(),
+    force: bool = True,
 ) -> Iterator[TreeEntry]:
-    """Every entry below ``path``, folders before what they hold; raises Bound when a bound is hit.
+    """Every entry below ``path``, level by level; raises Bound when a bound is hit.
 
     ``skip`` names folders (by their last part) that are left out whole.
     """
     seen = 0
-    pending = [(path, 1)]
+    pending = deque([(path, 1)])
     while pending:
-        at, depth = pending.pop()
+        at, depth = pending.popleft()
         if depth > max_depth:
             raise Bound("depth", max_depth)
-        for entry in entries(folder, at, depth, max_entries):
+        for entry in entries(folder, at, depth, max_entries, force=force):
             if entry.is_folder and entry.path.rpartition(b"/")[2] in skip:
                 continue
             seen += 1

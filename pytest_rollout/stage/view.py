@@ -82,7 +82,9 @@ class OverlayView:
                 raise _missing(path)
             if is_whiteout(info):
                 raise _missing(path)
-            if count < len(parts) and stat.S_ISDIR(info.st_mode):
+            if not stat.S_ISDIR(info.st_mode):
+                break
+            if count < len(parts):
                 below = below and not is_opaque(self.upper, prefix)
         return self.upper, path
 

@@ -77,14 +77,22 @@ class RunFolder:
     def record(self) -> Path:
         return self.path / "run.json"
 
+    def made(self) -> int:
+        """When its record was written, in nanoseconds; 0 where it has none."""
+        try:
+            return self.record.stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def attempt(self, task: str, sample: int, attempt: int) -> Path:
         """The folder of one attempt, as a path; see :meth:`new_attempt`."""
         return self.path / "rollouts" / task_folder(task) / f"s{sample}" / f"a{attempt}"
 
     def new_attempt(self, task: str, sample: int, attempt: int) -> Path:
-        """Make the folder of an attempt; raises RecordingError or HostError."""
+        """Make the folder of an attempt, in a run that was opened; raises RecordingError or HostError."""
         path = self.attempt(task, sample, attempt)
         try:
+            os.stat(self.path)  # a run that somebody removed is not begun again
             path.mkdir(parents=True)
         except OSError as error:
             raise recording_error("an attempt", path, error) from error
@@ -99,7 +107,7 @@ class RunFolder:
         lock = FileLock(self.path / "lock", thread_local=False)
         try:
             lock.acquire(timeout=0)
-        except Timeout:
+        except (Timeout, OSError):
             return
         self._lock = lock
 
@@ -135,8 +143,9 @@ class ResultsFolder:
         while not place.exists():
             place = place.parent
         if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+            reason = f"no right to write in {place}" if place.is_dir() else f"{place} is not a folder"
             raise ConfigError(
-                f"the folder of the results, {self.path}, can't be written: no right to write in {place}",
+                f"the folder of the results, {self.path}, can't be written: {reason}",
                 hint="Set another with --rollout-dir, or the ini key rollout_dir.",
             )
 
@@ -159,17 +168,17 @@ class ResultsFolder:
         return folder
 
     def all_runs(self) -> list[RunFolder]:
-        """The runs, oldest first."""
+        """The runs, oldest first; those of one second in the order in which their records were written."""
         try:
-            names = sorted(entry.name for entry in self.runs.iterdir() if entry.is_dir())
+            runs = [RunFolder(entry) for entry in self.runs.iterdir() if entry.is_dir()]
         except OSError:
             return []
-        return [RunFolder(self.runs / name) for name in names]
+        return sorted(runs, key=lambda run: (run.name.rpartition("-")[0], run.made(), run.name))
 
     def latest(self) -> RunFolder | None:
         """The run that was started last, or None."""
         try:
-            name = (self.path / "latest").read_text(encoding="utf-8").strip()
+            name = (self.path / "latest").read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             name = ""
         runs = self.all_runs()

@@ -45,6 +45,8 @@ class _Lines:
     def append(self, data: bytes) -> None:
         line = data + b"\n"
         try:
+            if not os.fstat(self._fd).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "it was removed")
             done = os.write(self._fd, line)
             while done < len(line):
                 done += os.write(self._fd, line[done:])

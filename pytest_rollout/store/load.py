@@ -42,6 +42,7 @@ def load_plan(run: RunFolder) -> Plan | None:
 def load_results(run: RunFolder) -> LoadedRun:
     """The union of a run's journals: of two lines of one rollout the first measured one counts."""
     found: dict[str, Result] = {}
+    amends: list[Result] = []
     broken = 0
     for line in _lines(run.results):
         try:
@@ -50,10 +51,14 @@ def load_results(run: RunFolder) -> LoadedRun:
             broken += 1
             continue
         known = found.get(result.rollout)
-        if known is not None and result.amends:
-            found[result.rollout] = msgspec.structs.replace(known, warnings=(*known.warnings, *result.warnings))
+        if result.amends:
+            amends.append(result)
         elif known is None or (known.reward is None and result.reward is not None):
             found[result.rollout] = result
+    for result in amends:
+        known = found.get(result.rollout)
+        warnings = (*known.warnings, *result.warnings) if known is not None else result.warnings
+        found[result.rollout] = msgspec.structs.replace(known or result, warnings=warnings)
     plan = load_plan(run)
     order = {planned.rollout: number for number, planned in enumerate(plan.rollouts)} if plan else {}
     results = sorted(found.values(), key=lambda result: (order.get(result.rollout, len(order)), result.time))
@@ -96,20 +101,18 @@ def find_rollout(results: ResultsFolder, selector: str = "last") -> tuple[RunFol
         raise SelectorError(
             f"there are no rollouts in {results.path}", hint="Run pytest first, or name the folder with --dir."
         )
-    for whole in (True, False):
-        for run in reversed(results.all_runs()):
-            fitting = [result for result in load_results(run).results if _fits(result, selector, whole)]
-            exact = [result for result in fitting if result.rollout == selector]
-            if fitting:
-                return run, _only(exact or fitting, selector, "rollout", [result.rollout for result in fitting])
-    raise SelectorError(
-        f"no rollout begins with {selector!r} in {results.path}", hint="pytest-rollout list shows them."
-    )
-
-
-def _fits(result: Result, selector: str, whole: bool) -> bool:
-    name = result.rollout if whole else result.rollout.partition("-")[2]
-    return name.startswith(selector)
+    runs = [(run, load_results(run).results) for run in reversed(results.all_runs())]
+    pairs = [(run, result) for run, found in runs for result in found]
+    fitting = [pair for pair in pairs if pair[1].rollout.startswith(selector)]
+    if not fitting:
+        behind = [pair for pair in pairs if pair[1].rollout.partition("-")[2].startswith(selector)]
+        fitting = [pair for pair in behind if pair[0] is behind[0][0]]
+    if not fitting:
+        raise SelectorError(
+            f"no rollout begins with {selector!r} in {results.path}", hint="pytest-rollout list shows them."
+        )
+    exact = [pair for pair in fitting if selector in (pair[1].rollout, pair[1].rollout.partition("-")[2])]
+    return _only(exact or fitting, selector, "rollout", [result.rollout for _, result in fitting])
 
 
 def _only(fitting: Sequence[T], selector: str, what: str, names: Sequence[str]) -> T:

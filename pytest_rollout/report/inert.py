@@ -1,0 +1,42 @@
+"""Make text inert that a candidate may have written: no terminal and no CI system obeys it.
+
+Control characters are escaped; ``\\r`` too, because the runners of CI systems take it for the end of a
+line. Commands of GitHub begin a line with ``::`` (blanks may precede it); those of GitHub, Azure and
+TeamCity with ``##[``, ``##vso[`` and ``##teamcity[`` work anywhere in a line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pytest_rollout.plain import printable
+
+__all__ = ["inert_repr", "inert_text", "one_line"]
+
+_AT_THE_START = re.compile(r"^(?=[^\S\n]*::)", re.MULTILINE)
+_ANYWHERE = re.compile(r"##(?=\w*\[)")
+
+
+def inert_text(text: str) -> str:
+    """``text`` with the same lines, and none that is obeyed."""
+    return _AT_THE_START.sub("| ", _ANYWHERE.sub("# #", printable(text)))
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line, inert."""
+    return inert_text(text.replace("\n", "\\n"))
+
+
+def inert_repr(value: Any) -> Any:
+    """How pytest represents a failure (a text, a tuple, or its objects, changed in place), made inert."""
+    if type(value) is str:
+        return inert_text(value)
+    if type(value) is tuple:
+        return tuple(inert_repr(item) for item in value)
+    if type(value) is list:
+        value[:] = [inert_repr(item) for item in value]
+    elif type(value).__module__.startswith("_pytest."):
+        for name, item in vars(value).items():
+            setattr(value, name, inert_repr(item))
+    return value

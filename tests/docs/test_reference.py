@@ -1,0 +1,310 @@
+"""The reference names everything that a user can name, and nothing that does not exist.
+
+Each table of the reference is compared with the code, name by name, in both directions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import pytest_rollout
+from pytest_rollout import bundle, cli, evidence, knobs, marker, outcome, plugin, task
+from pytest_rollout._reporting import UNMEASURED
+from pytest_rollout.agents import config
+from pytest_rollout.agents.command import FIELDS
+from pytest_rollout.agents.protocol import Episode, Exec, LiveStage
+from pytest_rollout.report.properties import properties_of
+from pytest_rollout.reward import Check, Reward
+from pytest_rollout.settings import EXECUTORS, ISOLATIONS, KEEPS
+from pytest_rollout.store import records
+
+PACKAGE = Path(pytest_rollout.__file__).parent
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+_NAME = re.compile(r"`([^`]+)`")
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the tables between a heading and the next one, without head lines."""
+    lines = iter(page.splitlines())
+    assert heading in page.splitlines(), f"no heading {heading!r}"
+    for line in lines:
+        if line == heading:
+            break
+    found = []
+    for line in lines:
+        if re.match("#+ ", line):
+            break
+        if line.startswith("| `"):
+            found.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return found
+
+
+def names(page: str, heading: str, column: int = 0) -> list[str]:
+    """The first name in code of each row; a name ends at a blank or an equals sign of an option's value."""
+    found = [_NAME.search(row[column]) for row in rows(page, heading)]
+    return [match[1].split(" ")[0] for match in found if match is not None]
+
+
+def public(thing: object) -> set[str]:
+    """The attributes of a class or an object that have no underscore."""
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def fields(struct: Any) -> set[str]:
+    """The fields of a record."""
+    return set(struct.__struct_fields__)
+
+
+def fixtures() -> set[str]:
+    """The fixtures that the plugin defines."""
+    kind = type(plugin.bundle)
+    return {name for name, value in vars(plugin).items() if isinstance(value, kind) and not name.startswith("_")}
+
+
+def properties() -> set[str]:
+    """The JUnit properties of a result in which everything is known."""
+    result = records.Result(
+        rollout="r",
+        task="t",
+        sample=0,
+        attempt=1,
+        node="n",
+        agent="a",
+        outcome="infra",
+        kind="spawn",
+        forgeable=True,
+        reward=1.0,
+        checks_reward=1.0,
+        termination="completed",
+        trusted=True,
+        folder="f",
+    )
+    reward = Reward()
+    reward.add("NAME", 1)
+    reward.metric("NAME", 1)
+    return {name for name, _ in properties_of(result, _bundle(), reward, run="run", samples=1)}
+
+
+def _bundle() -> Any:
+    pins = bundle.Pins(
+        task_digest="d",
+        environment_revision="r",
+        agent="a",
+        seed=0,
+        network="none",
+        executor="sandbox",
+        plugin_version="0",
+    )
+    return type("Bundle", (), {"pins": pins})()
+
+
+class _Executor:
+    def prompt_file(self, stage: Any) -> str:
+        return "prompt"
+
+
+def live_stage() -> LiveStage:
+    """A stage that nothing runs in."""
+    nothing: Any = None
+    executor: Any = _Executor()
+    episode = Episode(rollout="r", task=task.Task(id="t"), sample=0, attempt=1, seed=0)
+    return LiveStage(
+        executor=executor,
+        stage=nothing,
+        episode=episode,
+        stdout=nothing,
+        stderr=nothing,
+        cancel=nothing,
+        journal=nothing,
+    )
+
+
+def source(pattern: str) -> set[str]:
+    """What the first group of a pattern finds in the sources of the package."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py")))
+    return set(re.findall(pattern, text))
+
+
+def environment() -> set[str]:
+    """The variables that an agent finds: of every command, and of the executors."""
+    marks = source(r'_MARK = "(ROLLOUT_\w+)"')
+    assert marks
+    return {*live_stage().environment("/bin"), *source(r'"(HOME|TMPDIR)": '), *marks}
+
+
+def finding_codes() -> set[str]:
+    """Codes as they are written, and those made of the name of a bound."""
+    bounds = {f"changes.{what}" for what in source(r'Bound\("(\w+)"')}
+    assert len(bounds) == 2
+    return source(r'Finding\(\s*code="([\w.]+)"') | bounds
+
+
+def types() -> set[str]:
+    """The types of verdicts in JUnit; the part that varies in capitals."""
+    text = (PACKAGE / "outcome.py").read_text(encoding="utf-8")
+    plain = set(re.findall(r'type="(\w+)" if', text))
+    varied = {f"{name}.{name.upper()}" for name in re.findall(r'f"(termination)\.', text)}
+    varied |= {f"{name}.KIND" for name in re.findall(r'f"(infra)\.', text)}
+    return plain | varied | source(r'outcome, kind, message = "failed", "(\w+)"')
+
+
+def verbs() -> dict[str, argparse.ArgumentParser]:
+    """The verbs of the console tool and their parsers."""
+    (action,) = [each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    return dict(action.choices)
+
+
+def arguments(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a parser, the long ones, and its positional arguments."""
+    return {(each.option_strings or [each.dest])[-1] for each in parser._actions if each.dest != "help"}
+
+
+def tool_options() -> set[str]:
+    """The options before a verb."""
+    parser = cli._parser()
+    return {each.option_strings[-1] for each in parser._actions if each.option_strings}
+
+
+def exit_statuses() -> set[str]:
+    """pytest's own (6 is newer than the oldest pytest that is supported) and ours."""
+    return {str(int(code)) for code in pytest.ExitCode} | {"6", str(UNMEASURED)}
+
+
+def ini_keys() -> set[str]:
+    return {f"rollout_{knob.name}" for knob in knobs.KNOBS}
+
+
+def refused() -> set[str]:
+    return {*marker.LATER, 'network="gateway"', *task._LATER_LIMITS}
+
+
+def settings() -> set[str]:
+    return {knob.name for knob in knobs.KNOBS} | set(marker.ARGUMENTS)
+
+
+CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
+    ("settings", "## Options and ini keys", ini_keys),
+    ("settings", "## Precedence", settings),
+    ("marker", "## Arguments", lambda: set(marker.ARGUMENTS)),
+    ("marker", "## Limits", lambda: {"wall", "output"}),
+    ("marker", "## Refused", refused),
+    ("fixtures", "## Fixtures", fixtures),
+    ("fixtures", "## bundle", lambda: public(evidence.Bundle) | {"folder"}),
+    ("fixtures", "## bundle.diff", lambda: public(evidence.Diff) | {"files"}),
+    ("fixtures", "## bundle.diff.files", lambda: fields(evidence.FileDiff)),
+    ("fixtures", "## reward", lambda: public(Reward())),
+    ("agents", "## rollout.toml", lambda: set(config._KEYS)),
+    ("agents", "## Fields", lambda: {f"{{{name}}}" for name in FIELDS}),
+    ("agents", "## Environment", environment),
+    ("agents", "## Callable agents", lambda: public(live_stage()) | fields(Exec)),
+    ("outcomes", "## Outcomes", lambda: set(get_args(outcome.Outcome))),
+    ("outcomes", "## Kinds", lambda: set(get_args(outcome.InfraKind))),
+    ("outcomes", "## Terminations", lambda: set(get_args(bundle.Termination))),
+    ("outcomes", "## Exit statuses", exit_statuses),
+    ("outcomes", "## JUnit properties", properties),
+    ("outcomes", "## JUnit types", types),
+    ("console-tool", "## Options", tool_options),
+    ("console-tool", "## Verbs", lambda: set(verbs())),
+    ("console-tool", "## list", lambda: arguments(verbs()["list"])),
+    ("console-tool", "## show", lambda: arguments(verbs()["show"])),
+    ("console-tool", "## inspect", lambda: arguments(verbs()["inspect"])),
+    ("files-on-disk", "## bundle.json", lambda: fields(bundle.BundleRecord)),
+    ("files-on-disk", "## Identity", lambda: fields(bundle.Identity)),
+    ("files-on-disk", "## Pins", lambda: fields(bundle.Pins)),
+    ("files-on-disk", "## Times", lambda: fields(bundle.Times)),
+    ("files-on-disk", "## Usage", lambda: fields(bundle.Usage)),
+    ("files-on-disk", "## Control", lambda: fields(bundle.Control)),
+    ("files-on-disk", "## Change", lambda: fields(bundle.Change)),
+    ("files-on-disk", "## Captured", lambda: fields(bundle.Captured)),
+    ("files-on-disk", "## Finding", lambda: fields(bundle.Finding)),
+    ("files-on-disk", "## Finding codes", finding_codes),
+    ("files-on-disk", "## score.json", lambda: fields(records.ScoreRecord)),
+    ("files-on-disk", "## Check", lambda: fields(Check)),
+    ("files-on-disk", "## results/WORKER.jsonl", lambda: fields(records.Result)),
+    ("files-on-disk", "## run.json", lambda: fields(records.RunRecord)),
+    ("files-on-disk", "## plan.json", lambda: fields(records.Plan)),
+    ("files-on-disk", "## Planned", lambda: fields(records.Planned)),
+    ("files-on-disk", "## journal.jsonl", lambda: source(r'(?:journal\.event|_journal)\("(\w+)"')),
+    ("python-api", "## Names", lambda: set(pytest_rollout.__all__)),
+    ("python-api", "## Task", lambda: public(task.Task)),
+    ("python-api", "## Limits", lambda: public(task.Limits)),
+]
+_IDS = [f"{page}{heading[2:]}" for page, heading, _ in CASES]
+
+
+def differences(page: str, heading: str, expected: set[str]) -> tuple[set[str], set[str]]:
+    """Names that a table lacks, and names that it has too many (twice counts too)."""
+    found = names(page, heading)
+    return expected - set(found), {name for name in found if name not in expected or found.count(name) > 1}
+
+
+def read(page: str) -> str:
+    return (REFERENCE / f"{page}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("page", "heading", "expected"), CASES, ids=_IDS)
+def test_reference(page: str, heading: str, expected: Callable[[], set[str]]) -> None:
+    assert expected(), "nothing was found in the code"
+    assert differences(read(page), heading, expected()) == (set(), set())
+
+
+@pytest.mark.parametrize(("page", "heading", "expected"), CASES, ids=_IDS)
+def test_a_row_that_is_missing_or_wrong_is_noticed(page: str, heading: str, expected: Callable[[], set[str]]) -> None:
+    for name, without, misspelt in _mutations(read(page), heading):
+        assert differences(without, heading, expected()) == ({name}, set())
+        assert differences(misspelt, heading, expected()) == ({name}, {f"{name}x"})
+
+
+def _mutations(page: str, heading: str) -> Iterator[tuple[str, str, str]]:
+    """Each name of a table, the page without its row, and the page with it misspelt."""
+    start = page.index(f"\n{heading}\n")
+    for name in names(page, heading):
+        match = re.compile(rf"^\| `{re.escape(name)}(?=[` ]).*\n", re.MULTILINE).search(page, start)
+        assert match is not None
+        misspelt = match[0].replace(name, f"{name}x", 1)
+        yield (
+            name,
+            page.replace(match[0], "", 1) if page.count(match[0]) == 1 else _cut(page, match),
+            (page[: match.start()] + misspelt + page[match.end() :]),
+        )
+
+
+def _cut(page: str, match: re.Match[str]) -> str:
+    return page[: match.start()] + page[match.end() :]
+
+
+def test_options_stand_beside_their_ini_keys() -> None:
+    found = {
+        row[0].strip("`"): row[1].strip("`").split(" ") for row in rows(read("settings"), "## Options and ini keys")
+    }
+    shown = {f"rollout_{knob.name}": [knob.option, knob.metavar] if knob.option else ["–"] for knob in knobs.KNOBS}
+    assert found == shown
+
+
+def test_the_precedence_names_each_source_that_exists() -> None:
+    """A setting has a rank for the command line, the marker and the ini file exactly where it can be said there."""
+    options = {knob.name for knob in knobs.KNOBS if knob.option}
+    keys = {knob.name for knob in knobs.KNOBS}
+    for cells in rows(read("settings"), "## Precedence"):
+        name = cells[0].strip("`")
+        sources = (name in options, name in marker.ARGUMENTS, name in keys)
+        ranks = [cell.split(",")[0] for cell in cells[1:4]]
+        order = iter("123")
+        assert ranks == [next(order) if there else "–" for there in sources], name
+
+
+@pytest.mark.parametrize("values", [EXECUTORS, ISOLATIONS, KEEPS], ids=["executor", "isolation", "keep"])
+def test_the_values_of_settings_are_named(values: tuple[str, ...]) -> None:
+    text = "\n".join(" ".join(row) for row in rows(read("settings"), "## Options and ini keys"))
+    assert [value for value in values if f"`{value}`" not in text] == []
+
+
+def test_terminations_say_which_are_truncated() -> None:
+    cells = rows(read("outcomes"), "## Terminations")
+    assert {row[0].strip("`") for row in cells if row[-1].strip("| ") == "yes"} == bundle.TRUNCATED

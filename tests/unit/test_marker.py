@@ -1,0 +1,237 @@
+"""The arguments of the marker: how they merge, which task they make, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, merge, read_samples, read_task
+from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
+
+VALID = "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id"
+
+
+def task_of(folder: Path, **arguments: Any) -> Task:
+    return read_task(arguments, default_id="test_a.py::test_x", folder=folder, samples=1)
+
+
+def refusal(call: Any, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+# Merging
+
+
+def test_the_nearest_mark_wins_argument_by_argument() -> None:
+    function, cls, module = {"prompt": "f"}, {"prompt": "c", "seed": 2}, {"seed": 3, "agent": "noop"}
+    assert merge([((), function), ((), cls), ((), module)]) == {"prompt": "f", "seed": 2, "agent": "noop"}
+    assert merge([]) == {}
+
+
+def test_none_of_the_nearest_mark_wins_too() -> None:
+    assert merge([((), {"workspace": None}), ((), {"workspace": "w"})]) == {"workspace": None}
+
+
+def test_limits_and_env_are_merged_by_field() -> None:
+    near = {"limits": Limits(wall=1), "env": {"A": "near"}}
+    middle = {"limits": Limits(wall=2, output=2), "env": {"A": "middle", "B": "middle"}}
+    far = {"limits": Limits(output=3), "env": {"C": "far"}}
+    merged = merge([((), near), ((), middle), ((), far)])
+    assert merged["limits"] == Limits(wall=1, output=2)
+    assert merged["env"] == {"A": "near", "B": "middle", "C": "far"}
+    assert near["env"] == {"A": "near"}
+
+
+def test_a_problem_of_any_merged_limits_is_told() -> None:
+    near, far = {"limits": Limits(wall=1)}, {"limits": Limits(memory=1)}
+    expected = "Limits(memory=…) is not enforced by this version, so it is refused; 'wall' and 'output' are"
+    assert refusal(merge, [((), near), ((), far)]) == expected
+    assert refusal(merge, [((), far), ((), near)]) == expected
+
+
+def test_positional_arguments_are_refused() -> None:
+    assert refusal(merge, [(("noop",), {})]) == "rollout takes named arguments only, got 'noop'"
+
+
+@pytest.mark.parametrize("name", ["hidden", "oracle", "protect", "pools", "split"])
+def test_an_argument_that_is_not_enforced_is_refused_by_name(name: str) -> None:
+    assert refusal(merge, [((), {name: "x"})]) == (
+        f"rollout({name}=…) is not enforced by this version, so it is refused"
+    )
+    assert name in LATER
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("promt", " Did you mean 'prompt'?"), ("sample", " Did you mean 'samples'?"), ("xyz", "")],
+)
+def test_an_unknown_argument_names_what_is_valid_and_the_nearest(name: str, hint: str) -> None:
+    assert refusal(merge, [((), {name: 1})]) == f"rollout has no argument {name!r}; valid: {VALID}.{hint}"
+
+
+def test_every_argument_of_the_list_is_taken() -> None:
+    assert ", ".join(ARGUMENTS) == VALID
+    assert merge([((), dict.fromkeys(ARGUMENTS, "x"))]) == dict.fromkeys(ARGUMENTS, "x")
+
+
+# Samples
+
+
+def test_samples() -> None:
+    assert read_samples({}) is None
+    assert read_samples({"samples": None}) is None
+    assert read_samples({"samples": 1}) == 1
+    assert read_samples({"samples": 1_000_000}) == 1_000_000
+
+
+@pytest.mark.parametrize("value", [0, -1, "4", 2.0, True, [], 1_000_001])
+def test_samples_that_are_refused(value: object) -> None:
+    assert refusal(read_samples, {"samples": value}) == (
+        f"rollout(samples={value!r}): it is not a whole number from 1 to 1000000"
+    )
+
+
+# The task
+
+
+def test_a_mark_without_arguments_makes_the_default_task(tmp_path: Path) -> None:
+    assert task_of(tmp_path) == Task(id="test_a.py::test_x", limits=DEFAULT_LIMITS)
+
+
+def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    task = read_task(
+        {
+            "agent": "noop",
+            "prompt": "Do it.",
+            "workspace": "w",
+            "limits": Limits(wall="1m"),
+            "network": "host",
+            "env": {"A": "1"},
+            "seed": 7,
+            "threshold": 1,
+            "score_on": "completed",
+            "tags": ["b", " a ", "b"],
+            "id": " mine ",
+        },
+        default_id="d",
+        folder=tmp_path,
+        samples=3,
+    )
+    assert task == Task(
+        id="mine",
+        prompt="Do it.",
+        workspace=Folder(path=str(tmp_path / "w")),
+        limits=Limits(wall=60, output="10MiB"),
+        network="host",
+        env={"A": "1"},
+        samples=3,
+        seed=7,
+        threshold=1.0,
+        score_on="completed",
+        tags=("a", "b"),
+    )
+    assert type(task.threshold) is float
+
+
+def test_texts_can_be_encoded(tmp_path: Path) -> None:
+    task = read_task({"prompt": "\udcff", "env": {"A": "\ud800"}}, default_id="t[\udc80]", folder=tmp_path, samples=1)
+    assert (task.prompt, task.env, task.id) == ("\\udcff", {"A": "\\ud800"}, "t[\\udc80]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"limits": "5m"}, "rollout(limits='5m'): it is not a Limits"),
+        (
+            {"limits": Limits(wall=0, cpu=1)},
+            "Limits(cpu=…) is not enforced by this version, so it is refused; 'wall' and 'output' are; "
+            "Limits(wall=…): 0 is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
+        ),
+        ({"prompt": 5}, "rollout(prompt=5): it is not a text without NUL"),
+        ({"prompt": "a\0"}, "rollout(prompt='a\\x00'): it is not a text without NUL"),
+        ({"id": ""}, "rollout(id=''): it is empty or longer than 500 characters"),
+        ({"id": " "}, "rollout(id=' '): it is empty or longer than 500 characters"),
+        ({"id": "x" * 501}, f"rollout(id={'x' * 501!r}): it is empty or longer than 500 characters"),
+        ({"id": None}, "rollout(id=None): it is not a text without NUL"),
+        ({"workspace": 5}, "rollout(workspace=5): it is not a path of a folder"),
+        ({"workspace": "no"}, "rollout(workspace='no'): the folder TMP/no does not exist"),
+        ({"workspace": "file"}, "rollout(workspace='file'): TMP/file is not a folder"),
+        ({"network": "none "}, "rollout(network='none '): valid: 'none', 'host'. Did you mean 'none'?"),
+        ({"network": None}, "rollout(network=None): valid: 'none', 'host'."),
+        ({"network": "gateway"}, "rollout(network='gateway') is not enforced by this version, so it is refused"),
+        (
+            {"score_on": "complete"},
+            "rollout(score_on='complete'): valid: 'any', 'completed'. Did you mean 'completed'?",
+        ),
+        ({"env": ["A"]}, "rollout(env=['A']): it is not a dict of texts"),
+        ({"env": {"A": 1}}, "rollout(env={'A': 1}): it is not a dict of texts"),
+        ({"env": {"": "1"}}, "rollout(env=…): '' is not a name of a variable, or its value has a NUL"),
+        ({"env": {"A=B": "1"}}, "rollout(env=…): 'A=B' is not a name of a variable, or its value has a NUL"),
+        ({"env": {"A": "\0"}}, "rollout(env=…): 'A' is not a name of a variable, or its value has a NUL"),
+        ({"env": {"ROLLOUT_ID": "1"}}, "rollout(env=…): 'ROLLOUT_ID' begins with ROLLOUT_, which is set by the plugin"),
+        ({"seed": -1}, "rollout(seed=-1): it is not a whole number from 0 up"),
+        ({"seed": True}, "rollout(seed=True): it is not a whole number from 0 up"),
+        ({"seed": 1.0}, "rollout(seed=1.0): it is not a whole number from 0 up"),
+        ({"threshold": 1.5}, "rollout(threshold=1.5): it is not a number from 0 to 1"),
+        ({"threshold": float("nan")}, "rollout(threshold=nan): it is not a number from 0 to 1"),
+        ({"threshold": True}, "rollout(threshold=True): it is not a number from 0 to 1"),
+        ({"threshold": "1"}, "rollout(threshold='1'): it is not a number from 0 to 1"),
+        ({"tags": "a"}, "rollout(tags='a'): it is not a list of texts"),
+        ({"tags": 5}, "rollout(tags=5): it is not a list of texts"),
+        ({"tags": ["a", " "]}, "rollout(tags=['a', ' ']): a tag is a text that is not empty"),
+        ({"tags": [1]}, "rollout(tags=[1]): a tag is a text that is not empty"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_what_is_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    (tmp_path / "file").touch()
+    assert refusal(task_of, tmp_path, **arguments) == message.replace("TMP", str(tmp_path))
+
+
+@pytest.mark.parametrize("edge", [{"threshold": 0}, {"threshold": 0.0}, {"seed": 0}, {"seed": 2**62 - 1}, {"tags": ()}])
+def test_the_edges_are_taken(tmp_path: Path, edge: dict[str, Any]) -> None:
+    (name,) = edge
+    assert getattr(task_of(tmp_path, **edge), name) == edge[name]
+
+
+# The workspace
+
+
+def test_a_workspace_is_found_beside_the_test_or_where_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "w").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for said in ("../w", str(tmp_path / "w"), "~/w", Path("../w")):
+        assert task_of(tmp_path / "suite", workspace=said).workspace == Folder(path=str(tmp_path / "w"))
+
+
+@pytest.mark.parametrize(
+    ("holds", "what"), [("results", "the results"), ("stages", "the stages"), ("test", "the test itself")]
+)
+def test_a_workspace_that_holds_what_an_agent_must_not_see_is_refused(tmp_path: Path, holds: str, what: str) -> None:
+    workspace, elsewhere = tmp_path / "w", tmp_path / "other"
+    workspace.mkdir()
+    (tmp_path / "link").symlink_to(workspace)
+    places = {"results": elsewhere / "r", "stages": elsewhere / "s", "test": elsewhere / "test_a.py"}
+    task = Task(id="t", workspace=Folder(path=str(tmp_path / "link")))
+
+    def check() -> None:
+        check_workspace(task, results=places["results"], stage_root=places["stages"], test_file=places["test"])
+
+    check()
+    places[holds] = workspace / "deep" / "x"
+    assert refusal(check) == (
+        f"the workspace {tmp_path}/link holds {what} ({workspace}/deep/x)\nMove the workspace to a folder of its own."
+    )
+
+
+def test_without_a_workspace_nothing_is_held(tmp_path: Path) -> None:
+    check_workspace(Task(id="t"), results=tmp_path, stage_root=tmp_path, test_file=tmp_path)

@@ -1,0 +1,202 @@
+"""Every setting from each of its sources, and every refusal with its words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.knobs import KNOBS
+from pytest_rollout.settings import Settings, resolve
+
+ROOT, INVOKED, INI = Path("/proj"), Path("/proj/here"), Path("/proj/ini")
+
+
+def settings(options: dict[str, Any] | None = None, ini: dict[str, Any] | None = None) -> Settings:
+    return resolve(options or {}, ini or {}, root=ROOT, invoked=INVOKED, ini_folder=INI)
+
+
+def refusal(options: dict[str, Any] | None = None, ini: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        settings(options, ini)
+    return str(caught.value)
+
+
+def test_the_defaults() -> None:
+    assert settings() == Settings(
+        agent=None,
+        agent_from="",
+        samples=None,
+        samples_from="default",
+        agent_forced=False,
+        pins={},
+        executor="sandbox",
+        isolation="required",
+        keep="failed",
+        dir="/proj/.rollout",
+        stage_root=None,
+        config="/proj/ini/rollout.toml",
+        config_given=False,
+        keep_runs=50,
+        root="/proj",
+    )
+
+
+def test_what_pytest_gives_for_nothing_is_nothing() -> None:
+    options = {knob.name: None for knob in KNOBS if knob.option}
+    assert settings(options, {knob.name: "" for knob in KNOBS}) == settings()
+
+
+# name, how the command line and the ini file write it, and the fields that each makes
+FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
+    ("agent", "good", {"agent": "good", "agent_from": "--rollout-agent", "agent_forced": True}),
+    ("pin", ["a=1", "b = x=y "], {"pins": {"a": "1", "b": "x=y"}}),
+    ("samples", "4", {"samples": 4, "samples_from": "command line"}),
+    ("isolation", "none", {"isolation": "none", "executor": "local"}),
+    ("isolation", "required", {}),
+    ("executor", "sandbox", {}),
+    ("keep", "all", {"keep": "all"}),
+    ("keep", "none", {"keep": "none"}),
+    ("dir", "out", {"dir": "/proj/here/out"}),
+    ("dir", "../out/./x", {"dir": "/proj/out/x"}),
+    ("dir", "/abs", {"dir": "/abs"}),
+]
+FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
+    ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
+    ("pin", "a=1\n\n  b = x=y \n", {"pins": {"a": "1", "b": "x=y"}}),
+    ("samples", " 4 ", {"samples": 4, "samples_from": "ini"}),
+    ("isolation", "none", {"isolation": "none", "executor": "local"}),
+    ("executor", "sandbox", {}),
+    ("keep", "all", {"keep": "all"}),
+    ("dir", "out", {"dir": "/proj/ini/out"}),
+    ("stage_root", "../s", {"stage_root": "/proj/s"}),
+    ("config", "agents.toml", {"config": "/proj/ini/agents.toml", "config_given": True}),
+    ("config", "rollout.toml", {"config_given": True}),
+    ("keep_runs", "3", {"keep_runs": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "fields"), FROM_OPTION)
+def test_from_the_command_line(name: str, value: Any, fields: dict[str, Any]) -> None:
+    assert settings({name: value}) == dataclasses.replace(settings(), **fields)
+
+
+@pytest.mark.parametrize(("name", "value", "fields"), FROM_INI)
+def test_from_the_ini_file(name: str, value: Any, fields: dict[str, Any]) -> None:
+    assert settings(ini={name: value}) == dataclasses.replace(settings(), **fields)
+
+
+def test_every_knob_is_tried_from_each_of_its_sources() -> None:
+    assert {name for name, _, _ in FROM_OPTION} == {knob.name for knob in KNOBS if knob.option}
+    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "ini", "field", "expected"),
+    [
+        ("agent", "cli", "file", "agent", "cli"),
+        ("samples", "2", "3", "samples", 2),
+        ("keep", "all", "none", "keep", "all"),
+        ("dir", "/cli", "/file", "dir", "/cli"),
+        ("isolation", "none", "required", "isolation", "none"),
+        ("isolation", "required", "none", "isolation", "required"),
+    ],
+)
+def test_the_command_line_wins(name: str, option: str, ini: str, field: str, expected: object) -> None:
+    assert getattr(settings({name: option}, {name: ini}), field) == expected
+
+
+def test_the_command_line_wins_over_an_executor_of_the_ini_file() -> None:
+    chosen = settings({"executor": "sandbox", "isolation": "none"}, {"executor": "local"})
+    assert (chosen.executor, chosen.isolation) == ("sandbox", "none")
+    assert settings({"executor": "local"}, {"isolation": "none"}).executor == "local"
+
+
+def test_pins_of_both_are_merged_key_by_key() -> None:
+    assert settings({"pin": ["b=cli", "c=1", "c=2"]}, {"pin": "a=ini\nb=ini"}).pins == {
+        "a": "ini",
+        "b": "cli",
+        "c": "2",
+    }
+    assert settings({"pin": ["k="]}).pins == {"k": ""}
+    assert settings({"pin": ["k\udcff=\ud800"]}).pins == {"k\\udcff": "\\ud800"}
+
+
+def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert settings({"dir": "~/r"}).dir == "/home/me/r"
+    assert settings(ini={"stage_root": "~/s", "config": "~/c.toml"}).stage_root == "/home/me/s"
+
+
+@pytest.mark.parametrize(
+    ("options", "ini", "message"),
+    [
+        ({"agent": ""}, {}, "--rollout-agent: the value is empty"),
+        ({"agent": ""}, {"agent": "good"}, "--rollout-agent: the value is empty"),
+        ({"agent": " "}, {}, "--rollout-agent: ' ' is empty"),
+        ({}, {"agent": " "}, "rollout_agent in the ini file: ' ' is empty"),
+        ({"dir": ""}, {}, "--rollout-dir: the value is empty"),
+        (
+            {"executor": "docker"},
+            {},
+            "--rollout-executor: unknown executor 'docker'; valid: sandbox, local.",
+        ),
+        (
+            {},
+            {"executor": "sandbx"},
+            "rollout_executor in the ini file: unknown executor 'sandbx'; valid: sandbox, local. "
+            "Did you mean 'sandbox'?",
+        ),
+        (
+            {"isolation": "require"},
+            {},
+            "--rollout-isolation: unknown isolation 'require'; valid: required, none. Did you mean 'required'?",
+        ),
+        ({"keep": "ALL"}, {}, "--rollout-keep: unknown keep 'ALL'; valid: failed, all, none."),
+        (
+            {},
+            {"keep": "al"},
+            "rollout_keep in the ini file: unknown keep 'al'; valid: failed, all, none. Did you mean 'all'?",
+        ),
+        (
+            {"executor": "local"},
+            {},
+            "--rollout-executor: the executor 'local' does not isolate the agent\n"
+            "Allow it with --rollout-isolation=none; its results are then marked untrusted.",
+        ),
+        (
+            {"isolation": "required"},
+            {"executor": "local", "isolation": "none"},
+            "rollout_executor in the ini file: the executor 'local' does not isolate the agent\n"
+            "Allow it with --rollout-isolation=none; its results are then marked untrusted.",
+        ),
+        ({"samples": "0"}, {}, "--rollout-samples: '0' is not a whole number from 1 to 1000000"),
+        ({"samples": "-1"}, {}, "--rollout-samples: '-1' is not a whole number from 1 to 1000000"),
+        ({"samples": "2.0"}, {}, "--rollout-samples: '2.0' is not a whole number from 1 to 1000000"),
+        ({"samples": "٣"}, {}, "--rollout-samples: '٣' is not a whole number from 1 to 1000000"),
+        ({"samples": "1000001"}, {}, "--rollout-samples: '1000001' is not a whole number from 1 to 1000000"),
+        ({"samples": "9" * 5000}, {}, f"--rollout-samples: '{'9' * 5000}' is not a whole number from 1 to 1000000"),
+        ({}, {"samples": "four"}, "rollout_samples in the ini file: 'four' is not a whole number from 1 to 1000000"),
+        ({}, {"keep_runs": "0"}, "rollout_keep_runs in the ini file: '0' is not a whole number from 1 to 1000000"),
+        ({"pin": ["novalue"]}, {}, "--rollout-pin: 'novalue' is not KEY=VALUE"),
+        ({"pin": [" =x"]}, {}, "--rollout-pin: ' =x' is not KEY=VALUE"),
+        ({}, {"pin": "a=1\nb"}, "rollout_pin in the ini file: 'b' is not KEY=VALUE"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], ini: dict[str, Any], message: str) -> None:
+    assert refusal(options, ini) == message
+
+
+def test_settings_go_to_a_worker_and_back() -> None:
+    chosen = settings({"pin": ["a=1"], "samples": "2"}, {"agent": "good", "stage_root": "/s"})
+    sent = json.loads(json.dumps(chosen.to_json()))
+    assert Settings(**sent) == chosen
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings().keep = "all"  # type: ignore[misc]
