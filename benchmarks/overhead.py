@@ -38,7 +38,7 @@ from pytest_rollout.stage.root import NOBODY
 
 AGENT = r"printf 'candidate\n' > answer.txt"
 ANSWER = b"candidate\n"
-SUITE = '''
+SUITE = """
 import pytest
 
 
@@ -46,15 +46,15 @@ import pytest
 @pytest.mark.parametrize("number", range({count}))
 def test_answer(bundle, number):
     assert bundle.read_text("answer.txt") == "candidate\\n"
-'''
-PLAIN = '''
+"""
+PLAIN = """
 import pytest
 
 
 @pytest.mark.parametrize("number", range({count}))
 def test_plain(number):
     assert number >= 0
-'''
+"""
 EXECUTORS = {"sandbox": [], "local": ["--rollout-isolation=none"]}
 
 
@@ -74,7 +74,7 @@ class Overlay:
         self._folder, self._bwrap = folder, bwrap
         self._base = folder / "base"
         self._base.mkdir(mode=0o755)
-        self._dropped = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+        self._root = os.geteuid() == 0
 
     def turn(self) -> None:
         """One turn."""
@@ -82,7 +82,7 @@ class Overlay:
         made = [place, f"{place}/upper", f"{place}/work"]
         for path in made[1:]:
             os.mkdir(path, 0o700)
-        if self._dropped:
+        if self._root:
             for path in made:
                 os.chown(path, NOBODY, NOBODY)
         self._run(["--overlay-src", str(self._base), "--overlay", *made[1:], INSIDE])
@@ -93,7 +93,7 @@ class Overlay:
         shutil.rmtree(place)
 
     def _run(self, overlay: Sequence[str]) -> None:
-        env = {"HOME": "/home/agent", "TMPDIR": "/tmp", "PATH": "/usr/bin:/bin"}
+        env = {"HOME": "/home/agent", "TMPDIR": "/tmp", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
         args = arguments(overlay=overlay, env=env, binds=(), prompt=None, host_network=False)
         status, status_write = os.pipe()
         block_read, block = os.pipe()
@@ -101,9 +101,10 @@ class Overlay:
         os.write(memory, b"".join(os.fsencode(arg) + b"\0" for arg in args))
         os.lseek(memory, 0, os.SEEK_SET)
         words = ["--args", str(memory), "--json-status-fd", str(status_write), "--block-fd", str(block_read)]
+        drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"] if self._root else []
+        limits = ["prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--"]
         process = subprocess.Popen(
-            ["bwrap", *words, "--", "prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--", "sh", "-c", AGENT],
-            executable=self._bwrap.path,
+            [*drop, self._bwrap.path, *words, "--", *limits, "sh", "-c", AGENT],
             env={"PATH": "/usr/bin:/bin"},
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -111,7 +112,6 @@ class Overlay:
             stderr=subprocess.PIPE,
             pass_fds=(memory, status_write, block_read),
             start_new_session=True,
-            **self._dropped,  # type: ignore[arg-type]
         )
         for fd in (memory, status_write, block_read):
             os.close(fd)
@@ -143,6 +143,7 @@ def session(folder: Path, source: str, count: int, options: Sequence[str]) -> Se
     """Run pytest on a generated suite of ``count`` tests, in a fresh folder."""
     place = Path(tempfile.mkdtemp(dir=folder))
     place.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     (place / "pytest.ini").write_text(f"[pytest]\nrollout_stage_root = {folder}/stages\n", encoding="utf-8")
     (place / "test_suite.py").write_text(source.format(agent=AGENT, count=count), encoding="utf-8")
     with open(place / "said", "w+b") as said:
@@ -150,6 +151,7 @@ def session(folder: Path, source: str, count: int, options: Sequence[str]) -> Se
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
             cwd=place,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -245,7 +247,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, of fewer rollouts")
     parser.add_argument("--few", type=int, default=100, help="rollouts of the small session (default: 100)")
     parser.add_argument("--many", type=int, default=1000, help="rollouts of the large session (default: 1000)")
-    parser.add_argument("--turns", type=int, default=100, help="turns of a bare loop at a time (default: 100)")
+    parser.add_argument("--turns", type=int, default=300, help="turns of a bare loop at a time (default: 300)")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where to work (default: /var/tmp)")
     args = parser.parse_args()
     if args.quick:

@@ -98,7 +98,7 @@ class Judge:
     @staticmethod
     def before_body(item: pytest.Function) -> None:
         """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session."""
-        record = item.funcargs.get("record_xml_attribute")
+        record: Any = item.funcargs.get("record_xml_attribute")
         if record is not None:
             item.funcargs["record_xml_attribute"] = lambda name, value: record(xml_text(str(name)), value)
 

@@ -14,8 +14,13 @@ _PLUGIN = "pytest_rollout.plugin"
 
 
 def marks(node: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """The arguments of the marks of a node, the nearest first."""
-    return [(mark.args, mark.kwargs) for mark in node.iter_markers(MARKER)]
+    """The arguments of the marks of a node, the nearest first.
+
+    Those of ``pytest.param(marks=…)`` are nearer than those of the function, which pytest names first.
+    """
+    of_params = [mark for mark in getattr(getattr(node, "callspec", None), "marks", ()) if mark.name == MARKER]
+    others = [mark for mark in node.iter_markers(MARKER) if not any(mark is known for known in of_params)]
+    return [(mark.args, mark.kwargs) for mark in (*of_params, *others)]
 
 
 def definitions(item: pytest.Item, name: str) -> list[Any]:

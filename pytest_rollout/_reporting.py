@@ -27,6 +27,7 @@ from pytest_rollout.store.records import Plan, Planned, Result
 __all__ = ["UNMEASURED", "Reporting"]
 
 UNMEASURED = 75
+_LOST = "the rollout was planned and never reported: its worker, or the session, ended before that"
 _EXIT_OK, _EXIT_FAILED, _EXIT_INTERRUPTED = 0, 1, 2
 
 
@@ -59,7 +60,8 @@ class Reporting:
         if executor is not None:
             lines.append(f"rollout: results in {self.shown_folder()}")
             if self._run.reaped:
-                lines.append(f"rollout: removed {self._run.reaped} stages of sessions that died")
+                stages = "1 stage" if self._run.reaped == 1 else f"{self._run.reaped} stages"
+                lines.append(f"rollout: removed {stages} of sessions that died")
         return lines
 
     def shown_folder(self) -> str:
@@ -117,6 +119,10 @@ class Reporting:
         result = known or lost_result(planned, said)
         if known is None:
             self._add(result)
+        self._attach(report, result)
+
+    def _attach(self, report: pytest.TestReport, result: Result) -> None:
+        """Make a report that no worker made say what the result says."""
         properties = properties_of(result, None, Reward(), run=self._run.name, samples=None)
         report.user_properties.extend(properties)
         report.rollout = {  # type: ignore[attr-defined]
@@ -140,8 +146,10 @@ class Reporting:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, Any]:
-        result = yield
         self._stopped_early |= bool(session.shouldfail or session.shouldstop)
+        if not (self._interrupted or self._stopped_early):
+            self._report_lost()
+        result = yield
         try:
             loaded = self._prove()
             self._write_junit()
@@ -152,15 +160,25 @@ class Reporting:
             self._run.folder.release()
         return result
 
+    def _report_lost(self) -> None:
+        """Record and report what was planned, and neither has a result nor was told of."""
+        known = {result.rollout for result in load_results(self._run.folder).results}
+        for planned in self._plan.rollouts:
+            if planned.rollout in known or planned.node in self._reported:
+                continue
+            result = lost_result(planned, _LOST)
+            self._add(result)
+            location = (planned.node.partition("::")[0], None, _domain(planned.node))
+            report = pytest.TestReport(planned.node, location, {}, "failed", result.message, "teardown")
+            self._attach(report, result)
+            self._config.hook.pytest_runtest_logreport(report=report)
+
     def _prove(self) -> LoadedRun:
-        """The results; of a rollout that has none, though it was reported or should have been, one is made here."""
+        """The results; of a rollout that was reported and has none, one is made here."""
         loaded = load_results(self._run.folder)
         known = {result.rollout for result in loaded.results}
         missing = [planned for planned in self._plan.rollouts if planned.rollout not in known]
         made = [self._unrecorded(planned) for planned in missing if planned.rollout in self._cases]
-        if not (self._interrupted or self._stopped_early):
-            message = "the rollout was planned and never reported: its worker was lost"
-            made += [lost_result(planned, message) for planned in missing if planned.node not in self._reported]
         for result in made:
             self._add(result)
         known |= {result.rollout for result in made}

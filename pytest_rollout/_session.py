@@ -23,10 +23,12 @@ from pytest_rollout._settings import environment_of_worker, new_run, settings_of
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
-from pytest_rollout.errors import ConfigError, InfraError
+from pytest_rollout.errors import Cancelled, ConfigError, InfraError
 from pytest_rollout.evidence import Bundle
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.marker import check_workspace
+from pytest_rollout.outcome import Infra
+from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.task import Task
@@ -195,11 +197,14 @@ class RolloutSession:
         future = _in_thread(run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
         try:
             state.attempt = future.result()
-        except InfraError:
-            raise
         except BaseException as error:
-            self._stop(state, future, cancel, interrupted=isinstance(error, KeyboardInterrupt))
-            raise
+            if future.done() and future.exception() is error:
+                raise
+            interrupted = isinstance(error, KeyboardInterrupt | pytest.exit.Exception)
+            self._stop(state, future, cancel, interrupted=interrupted)
+            if interrupted:
+                raise
+            raise _ended_from_outside(state, error) from error
         finally:
             if future.done():
                 cancel.close()
@@ -266,6 +271,14 @@ def _told(problem: str, nodes: Sequence[str]) -> str:
         return problem
     more = "" if len(nodes) == 1 else f" (and {len(nodes) - 1} more test{'' if len(nodes) == 2 else 's'})"
     return f"{nodes[0]}{more}: {problem}"
+
+
+def _ended_from_outside(state: State, error: BaseException) -> Cancelled:
+    """A plugin (a time limit of a test, say) ended the test while its agent ran."""
+    said = clean_text(f"the test was ended while the agent ran: {type(error).__name__}: {error}")
+    if state.attempt is not None and state.attempt.infra is not None:
+        state.attempt.infra = Infra(kind="cancelled", message=said)
+    return Cancelled(said)
 
 
 def _in_thread(work: Callable[..., Attempt], *args: Any) -> Future[Attempt]:

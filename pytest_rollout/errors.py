@@ -22,6 +22,8 @@ Every error carries a message, an optional hint (what to do about it) and pickle
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any, ClassVar
 
 __all__ = [
@@ -140,3 +142,9 @@ class Cancelled(InfraError):
     """The session ended before the rollout did."""
 
     kind = "cancelled"
+
+
+def recording_error(what: str, path: str | os.PathLike[str], error: OSError) -> RecordingError | HostError:
+    """Our own folder failed: recording, or host where the disk is full."""
+    kind = HostError if error.errno in (errno.ENOSPC, errno.EDQUOT) else RecordingError
+    return kind(f"{what} can't be written to {os.fspath(path)}: {error.strerror}")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["KNOBS", "TAG", "Knob"]
+__all__ = ["KNOBS", "TAG", "TAG_FILE", "Knob"]
 
 TAG = "This file marks a folder of results of pytest-rollout"
+TAG_FILE = f"Signature: 8a477f597d28d172789f06886806bc55\n# {TAG}; see https://bford.info/cachedir/\n"
 
 
 class Knob(NamedTuple):

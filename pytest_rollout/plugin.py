@@ -6,6 +6,7 @@ decided in the modules that it calls, which are imported when the first rollout 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_rollout.task import Task
 
 _SESSION = pytest.StashKey["RolloutSession"]()
+_TAGGED = pytest.StashKey[dict[Path, bool]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -103,13 +105,35 @@ def reward(request: pytest.FixtureRequest) -> Reward:
 # -- collection
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Never collect a folder of results: it holds files that candidates wrote."""
-    tag = collection_path / "CACHEDIR.TAG"
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
+    """Refuse an argument inside a folder of results, before pytest runs a conftest that a candidate wrote."""
+    here = Path(early_config.invocation_params.dir)
+    for argument in early_config.known_args_namespace.file_or_dir or [""]:
+        place = Path(os.path.realpath(here / argument.partition("::")[0]))
+        found = next((folder for folder in place.parents if _is_tagged(folder)), None)
+        if found is not None:
+            raise pytest.UsageError(f"rollout: {place} is in {found}: what candidates wrote is never collected")
+    return (yield)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Never collect anything in a folder of results: it holds files that candidates wrote."""
+    known = config.stash.setdefault(_TAGGED, {})
+    for folder in (collection_path, *collection_path.parents):
+        if folder not in known:
+            known[folder] = _is_tagged(folder)
+        if known[folder]:
+            return True
+    return None
+
+
+def _is_tagged(folder: Path) -> bool:
+    """Whether a folder of results, or of stages, begins here."""
     try:
-        return True if TAG in tag.read_text(encoding="utf-8", errors="replace") else None
+        return TAG in (folder / "CACHEDIR.TAG").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return False
 
 
 @pytest.hookimpl(trylast=True)

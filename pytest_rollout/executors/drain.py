@@ -22,6 +22,7 @@ Stop = Literal["ended", "wall_limit", "cancelled"]
 _GRACE = 0.5
 _PATIENCE = 10.0
 _PIECE = 1 << 18
+_LONGEST = 86_400.0  # seconds of one wait: the kernel counts its milliseconds in 31 bits
 
 
 def drain(
@@ -55,7 +56,7 @@ def drain(
                 stop, killed, until = "wall_limit", True, clock() + _PATIENCE
                 kill()
                 continue
-            for key, _ in selector.select(left):
+            for key, _ in selector.select(min(left, _LONGEST)):
                 if key.data == "stream":
                     count = _read(key.fd, buffer)
                     if count:

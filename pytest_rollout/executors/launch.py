@@ -22,13 +22,14 @@ from typing import Any
 
 import msgspec
 
-from pytest_rollout.errors import HostError, IsolationError, SpawnError, StageError
+from pytest_rollout.errors import HostError, InfraError, IsolationError, SpawnError, StageError
 from pytest_rollout.executors.bwrap import MAX_PROCESSES, REMEDY, Bwrap
 from pytest_rollout.executors.protocol import Bind
 from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.plain import printable
 from pytest_rollout.stage.root import Owner
 
-__all__ = ["Sandbox", "Status", "launch", "local_mounts", "prepared"]
+__all__ = ["Sandbox", "Status", "launch", "local_mounts", "prepared", "refusal"]
 
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/bin"}
 _PATIENCE = 30.0
@@ -38,9 +39,13 @@ _MOUNT = (
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What bubblewrap said of the command: its exit code (None: it was killed), and its namespaces."""
+    """What bubblewrap said of the command: its exit code (None: it never started, or bubblewrap was killed).
+
+    ``bubblewrap`` is the exit status of bubblewrap itself, ``namespaces`` the numbers of the command's.
+    """
 
     exit_code: int | None
+    bubblewrap: int
     namespaces: dict[str, int]
 
 
@@ -69,7 +74,7 @@ class Sandbox:
         os.close(self._status)
         code = next((line["exit-code"] for line in said if "exit-code" in line), None)
         namespaces = {key: value for key, value in self._first.items() if key.endswith("-namespace")}
-        return Status(exit_code=code, namespaces=namespaces)
+        return Status(exit_code=code, bubblewrap=self.process.returncode, namespaces=namespaces)
 
 
 def local_mounts(binds: Sequence[Bind], stage: str, unreachable: Sequence[bool]) -> tuple[list[Bind], list[str]]:
@@ -169,19 +174,39 @@ def _memory_file(args: Sequence[str]) -> int:
 def _hold(process: subprocess.Popen[bytes], status: int, block: int) -> Sandbox:
     try:
         first = _first_line(status)
-        if first is None:
-            os.close(status)
-            raise _refused(process)
-        pidfd = os.pidfd_open(first["child-pid"])
+        pidfd = None if first is None else os.pidfd_open(first["child-pid"])
     except ProcessLookupError:
+        pidfd = None
+    except BaseException:
+        _end(process)  # first: closing the block lets the agent go
         os.close(status)
-        raise _refused(process) from None
-    else:
-        sandbox = Sandbox(process, pidfd, status, first)
+        os.close(block)
+        raise
+    if first is None or pidfd is None:
+        said = _end(process)
+        os.close(status)
+        os.close(block)
+        raise refusal(said or f"exit status {process.returncode}")
+    try:
         os.write(block, b"x")
-        return sandbox
+    except BrokenPipeError:
+        pass  # it failed while it made the sandbox, and has said why
     finally:
         os.close(block)
+    return Sandbox(process, pidfd, status, first)
+
+
+def _end(process: subprocess.Popen[bytes]) -> str:
+    """Kill a bubblewrap that has not let its agent go; returns what it said."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+    except ProcessLookupError:
+        pass
+    try:
+        said = process.communicate(timeout=_PATIENCE)[1]
+    except subprocess.TimeoutExpired:
+        return ""
+    return os.fsdecode(said)
 
 
 def _first_line(fd: int) -> dict[str, Any] | None:
@@ -204,14 +229,12 @@ def _lines(fd: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.splitlines() if line.strip().startswith(b"{")]
 
 
-def _refused(process: subprocess.Popen[bytes]) -> Exception:
-    """bubblewrap ended before the agent did anything: tell whose fault that is."""
-    process.kill()
-    _, said = process.communicate(timeout=_PATIENCE)
-    text = os.fsdecode(said).strip().replace("\n", "; ")[:500] or f"exit status {process.returncode}"
+def refusal(said: str) -> InfraError:
+    """bubblewrap ended before the agent did anything: from what it said, tell whose fault that is."""
+    text = printable(said.strip().replace("\n", "; "))[:500] or "it said nothing"
     if any(word in text for word in ("uid map", "RTM_NEWADDR", "namespace", "Operation not permitted", "unshare")):
         return IsolationError(f"this machine refuses the sandbox: {text}", hint=_namespace_remedy())
-    if "overlay" in text or "stage" in text or "mount" in text.lower():
+    if any(word in text.lower() for word in ("overlay", "stage", "mount", "source path")):
         return StageError(f"the stage can't be mounted: {text}")
     return SpawnError(f"the sandbox did not start: {text}")
 

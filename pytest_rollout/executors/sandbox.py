@@ -17,7 +17,7 @@ from pytest_rollout.executors.bwrap import INSIDE, PROMPT, Bwrap, arguments, rea
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop, drain
-from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts
+from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts, refusal
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended
 from pytest_rollout.stage.baseline import Baseline, freeze
@@ -89,6 +89,8 @@ class SandboxExecutor:
         self, stop: Stop, status: Status, duration: float, streams: tuple[Capture, Capture], dead: bool
     ) -> Ended:
         if stop == "ended" and status.exit_code is None:
+            if status.bubblewrap == 1:
+                raise refusal(streams[1].path.read_text(encoding="utf-8", errors="replace"))
             raise HostError("the sandbox was killed from outside", forgeable=True)
         net = status.namespaces.get("net-namespace")
         return ended(

@@ -28,6 +28,7 @@ ROLLOUT_PROPERTY = "rollout.rollout_id"
 TEXT_LIMIT = 2**20  # characters; lxml refuses a text or an attribute of over 10 MB
 SHOWN = 5  # ids that a problem names
 
+_REWARD = "rollout.reward"
 _VERDICTS = ("failure", "error", "skipped")
 _OUTPUTS = ("system-out", "system-err")
 _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
@@ -218,6 +219,8 @@ def _set_properties(case: ET.Element, values: Mapping[str, str]) -> None:
     if block is None:
         block = ET.Element("properties")
         case.insert(0, block)
+    for item in [item for item in block if item.get("name") == _REWARD and _REWARD not in values]:
+        block.remove(item)  # the verdict was another one when that was said
     for name, value in ((xml_text(name), xml_text(value)) for name, value in values.items()):
         same = [item for item in block if item.get("name") == name]
         for item in same[1:]:

@@ -23,6 +23,7 @@ _TAIL_LINES = 20
 _TAIL_BYTES = 4000
 _MAX_CHANGES = 20
 _MAX_MESSAGE = 800
+_MAX_NOTES = 20
 
 
 def figure(value: float | None) -> str:
@@ -122,7 +123,9 @@ def closing_block(
     if lost:
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         lines.append(f"LOST: {plural(len(lost), 'rollout')} without a result: {', '.join(lost[:5])}{more}")
-    lines += [one_line(f"warning: {note}") for note in notes]
+    lines += [one_line(f"warning: {note}") for note in notes[:_MAX_NOTES]]
+    if len(notes) > _MAX_NOTES:
+        lines.append(f"warning: … and {len(notes) - _MAX_NOTES} more")
     lines.append(f"results: {folder}")
     return lines
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from filelock import FileLock
 
 from pytest_rollout.errors import ConfigError, HostError, StageError
 from pytest_rollout.stage.removal import remove_tree
@@ -60,14 +58,15 @@ def _built(root: StageRoot, source: Path | None, revision: str) -> Path:
     final = root.baselines / name
     if final.is_dir():
         return final
-    with FileLock(root.path / f"baselines-{name[:16]}.lock"):
+    with root.lock_baseline(name):
         if not final.is_dir():
+            root.remove_unfinished(name)
             _build(root, source, revision, final)
     return final
 
 
 def _build(root: StageRoot, source: Path | None, revision: str, final: Path) -> None:
-    made = root.baselines / f".{secrets.token_hex(8)}"
+    made = root.unfinished(final.name)
     try:
         made.mkdir(mode=0o700)
         if source is not None:

@@ -6,6 +6,7 @@ each was stands in the record. A bound that was hit is a finding, and the entry 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rollout.bundle import Change, Finding
-from pytest_rollout.errors import RecordingError
+from pytest_rollout.errors import InfraError, recording_error
 from pytest_rollout.stage.changes import Delta, ListingBounds, list_changes
 from pytest_rollout.stage.tree import open_path, reading, show
 from pytest_rollout.stage.view import View
@@ -37,9 +38,9 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(view: View, folder: Path, bounds: CollectBounds) -> Collected:
-    """List the changes and copy the changed files below ``folder`` (made when first needed).
+    """List the changes and copy the changed files below ``folder`` (made when first needed, in one that is there).
 
-    Raises RecordingError when our own disk can't hold them.
+    Raises RecordingError or HostError when our own disk can't hold them.
     """
     deltas, findings = list_changes(view, bounds.listing)
     changes: list[Change] = []
@@ -72,10 +73,12 @@ def _keep(view: View, delta: Delta, folder: Path, allowed: int) -> tuple[Change,
             finding = Finding(code="changes.bytes", message=f"{delta.info.st_size} bytes: not kept", path=path)
             return delta.change(), 0, finding
         with reading(where, inside) as source:
-            digest, used = _copy(source, _place(folder, delta.path), allowed)
-    except RecordingError:
+            digest, used = _copy(source, folder, delta.path, allowed)
+    except InfraError:
         raise
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # the agent's doing, and bounded by the system
+            return delta.change(), 0, Finding(code="changes.path", message="the path is too long to be kept", path=path)
         return delta.change(), 0, Finding(code="unreadable", message=error.strerror or str(error), path=path)
     return delta.change(sha256=digest, stored=True), used, None
 
@@ -88,33 +91,38 @@ def _link_target(where: int, path: bytes) -> str:
         os.close(fd)
 
 
-def _place(folder: Path, path: bytes) -> bytes:
-    """Where a path of the agent's is kept: the same parts, below a folder of ours."""
-    return os.path.join(os.fsencode(folder), path)
-
-
-def _copy(source: int, place: bytes, limit: int) -> tuple[str, int]:
+def _open(folder: Path, path: bytes) -> int:
+    """A new file of ours, at the same parts below ``folder``."""
+    place = os.path.join(os.fsencode(folder), path)
     try:
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        target = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if not folder.exists():
+            folder.mkdir(mode=0o700)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        return os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise RecordingError(f"a changed file can't be kept in {os.fsdecode(place)}: {error.strerror}") from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise
+        raise recording_error("a changed file", folder, error) from error
+
+
+def _copy(source: int, folder: Path, path: bytes, limit: int) -> tuple[str, int]:
+    target = _open(folder, path)
     digest, used = hashlib.sha256(), 0
     try:
         while used < limit and (piece := os.read(source, min(1 << 20, limit - used))):
             digest.update(piece)
-            used += _write_all(target, piece, place)
+            used += _write_all(target, piece, folder)
     finally:
         os.close(target)
     return digest.hexdigest(), used
 
 
-def _write_all(target: int, piece: bytes, place: bytes) -> int:
+def _write_all(target: int, piece: bytes, folder: Path) -> int:
     try:
         with memoryview(piece) as view:
             done = 0
             while done < len(piece):
                 done += os.write(target, view[done:])
     except OSError as error:
-        raise RecordingError(f"a changed file can't be kept in {os.fsdecode(place)}: {error.strerror}") from error
+        raise recording_error("a changed file", folder, error) from error
     return len(piece)

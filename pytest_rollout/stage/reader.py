@@ -112,7 +112,10 @@ _KINDS = {
 
 
 def _relative(path: str | os.PathLike[str]) -> bytes:
-    raw = os.fsencode(path)
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise EvidenceError(f"{path!r} is not a path inside the stage: it can't be a name of a file") from None
     parts = [part for part in raw.split(b"/") if part not in (b"", b".")]
     if raw.startswith(b"/") or b".." in parts or not parts or b"\0" in raw:
         raise EvidenceError(f"{show(raw)!r} is not a path inside the stage: write it relative, without '..'")
@@ -130,11 +133,17 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
         elif rest.startswith("**"):
             out.append(".*")
             at += 2
-        elif (group := re.match(r"\[(!?)([^]/]+)\]", rest)) is not None:
-            inside = group[2].replace("\\", "\\\\").replace("^", "\\^").replace("[", "\\[")
-            out.append(f"[{'^' if group[1] else ''}{inside}]")
+        elif (group := re.match(r"\[(!?)([^]/]+)\]", rest)) is not None and _is_set(group[2]):
+            inside = re.sub(r"[\\^\[&~|]", r"\\\g<0>", group[2])
+            out.append(f"(?!/)[{'^' if group[1] else ''}{inside}]")
             at += group.end()
         else:
             out.append({"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0])))
             at += 1
     return re.compile("".join(out), re.DOTALL)
+
+
+def _is_set(inside: str) -> bool:
+    """Whether the inside of brackets is a set: every range in it goes upwards."""
+    ranges = re.findall(r"(.)-(.)", inside, re.DOTALL)
+    return "--" not in inside and all(first <= last for first, last in ranges)

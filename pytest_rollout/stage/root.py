@@ -26,12 +26,14 @@ import msgspec
 from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_rollout.errors import ConfigError, HostError, StageError
+from pytest_rollout.knobs import TAG_FILE
 from pytest_rollout.stage.removal import remove_tree
 
 __all__ = ["NOBODY", "Owner", "StageRoot", "default_root"]
 
 NOBODY = 65534
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_SHORT = 16  # digits that name a baseline in the names of its lock and of its unfinished folder
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +83,18 @@ class StageRoot:
                     f"rollout_stage_root: {self.path} is not a folder of this user's own",
                     hint="Remove it, or set the ini key rollout_stage_root to another folder.",
                 )
+            found = os.listdir(self.path)
+            if found and "leases" not in found:
+                raise ConfigError(
+                    f"rollout_stage_root: {self.path} is a folder with other things in it",
+                    hint="Name a folder that is empty, or not there yet: it becomes a private one.",
+                )
             os.chmod(self.path, mode)
+            (self.path / "leases").mkdir(mode=0o700, exist_ok=True)
+            (self.path / "CACHEDIR.TAG").write_text(TAG_FILE, encoding="utf-8")  # kept stages are never collected
             for folder, its_mode in ((self.baselines, mode), (self.stages, mode), (self.kept, mode)):
                 folder.mkdir(mode=its_mode, exist_ok=True)
                 os.chmod(folder, its_mode)
-            (self.path / "leases").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(
                 f"rollout_stage_root: the folder {self.path} can't be written: {error.strerror}",
@@ -138,6 +147,19 @@ class StageRoot:
             for path in paths:
                 os.chown(path, self.owner.uid, self.owner.gid, follow_symlinks=False)
 
+    def lock_baseline(self, digest: str) -> FileLock:
+        """The lock of the one who makes a baseline."""
+        return FileLock(self.path / f"baselines-{digest[:_SHORT]}.lock", thread_local=False)
+
+    def unfinished(self, digest: str) -> Path:
+        """Where a baseline is made, before it has its name."""
+        return self.baselines / f".{digest[:_SHORT]}-{secrets.token_hex(8)}"
+
+    def remove_unfinished(self, digest: str) -> None:
+        """Remove what builders of a baseline left that were killed; its lock is held."""
+        for made in self.baselines.glob(f".{digest[:_SHORT]}-*"):
+            remove_tree(str(made))
+
     def keep(self, stage: str) -> str:
         """Move a stage out of reach of the clean-up; returns where it is now."""
         target = str(self.kept / secrets.token_hex(8))
@@ -145,8 +167,17 @@ class StageRoot:
         return target
 
     def reap(self) -> int:
-        """Remove the stages of processes that died; returns how many there were."""
+        """Remove the stages of processes that died, and the baselines that they left unfinished.
+
+        Returns how many stages there were.
+        """
         removed = 0
+        for made in self.baselines.glob(".*"):
+            try:
+                with self.lock_baseline(made.name[1:]).acquire(timeout=0):
+                    remove_tree(str(made))
+            except Timeout:
+                continue
         for lease in sorted((self.path / "leases").iterdir()):
             if lease.name == self._lease_name:
                 continue
@@ -160,13 +191,13 @@ class StageRoot:
                 lease.unlink(missing_ok=True)
             finally:
                 lock.release()
-        return removed
+        owners = {name.rpartition("-")[0] for name in os.listdir(self.stages)}  # a lease is there before its stages
+        orphans = owners.difference(os.listdir(self.path / "leases"))
+        return removed + sum(self._remove_stages(lease) for lease in orphans)
 
     def _remove_stages(self, lease: str) -> int:
         found = [entry for entry in self.stages.iterdir() if entry.name.rpartition("-")[0] == lease]
-        for stage in found:
-            remove_tree(str(stage))
-        return len(found)
+        return sum(remove_tree(str(stage)) is None for stage in found)
 
     def close(self) -> None:
         """Give the lease back; whatever stage is left of it is removed."""

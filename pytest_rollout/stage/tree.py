@@ -34,7 +34,7 @@ class Bound(Exception):
     """A bound was hit while listing: ``what`` is ``entries`` or ``depth``."""
 
     def __init__(self, what: str, limit: int) -> None:
-        super().__init__(what, limit)
+        super().__init__(f"more than {limit} {what}")
         self.what, self.limit = what, limit
 
 

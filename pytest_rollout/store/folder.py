@@ -20,16 +20,14 @@ from typing import Any, TypeVar
 import msgspec
 from filelock import FileLock, Timeout
 
-from pytest_rollout.errors import ConfigError
+from pytest_rollout.errors import ConfigError, recording_error
 from pytest_rollout.identity import task_folder
-from pytest_rollout.knobs import TAG
+from pytest_rollout.knobs import TAG_FILE
 from pytest_rollout.stage.removal import remove_tree
-from pytest_rollout.store.journal import recording_error
 
 __all__ = ["ResultsFolder", "RunFolder", "read_record", "write_record"]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
-_TAG_FILE = f"Signature: 8a477f597d28d172789f06886806bc55\n# {TAG}; see https://bford.info/cachedir/\n"
 
 
 def write_record(path: Path, record: Any, *, create_only: bool = False) -> bool:
@@ -154,7 +152,7 @@ class ResultsFolder:
         folder = RunFolder(self.runs / run)
         try:
             folder.results.mkdir(parents=True, exist_ok=True)
-            for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", _TAG_FILE)):
+            for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", TAG_FILE)):
                 if not (self.path / name).exists():
                     (self.path / name).write_text(text, encoding="utf-8")
             made = self.path / f".latest-{secrets.token_hex(4)}"

@@ -16,22 +16,16 @@ from typing import Any
 
 import msgspec
 
-from pytest_rollout.errors import HostError, RecordingError
+from pytest_rollout.errors import recording_error
 from pytest_rollout.plain import clean
 from pytest_rollout.store.records import Result
 
-__all__ = ["AttemptJournal", "ResultsJournal", "recording_error", "utc_now"]
+__all__ = ["AttemptJournal", "ResultsJournal", "utc_now"]
 
 
 def utc_now() -> str:
     """Now, in UTC, ISO 8601 with microseconds."""
     return datetime.fromtimestamp(time.time(), UTC).isoformat()
-
-
-def recording_error(what: str, path: Path | str, error: OSError) -> RecordingError | HostError:
-    """Our own folder failed: recording, or host where the disk is full."""
-    kind = HostError if error.errno in (errno.ENOSPC, errno.EDQUOT) else RecordingError
-    return kind(f"{what} can't be written to {path}: {error.strerror}")
 
 
 class _Lines:

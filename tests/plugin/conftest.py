@@ -232,9 +232,9 @@ def check_whole(ran: Ran) -> None:
         assert (ran.status == 75) == (count["infra"] > 0), ran.text
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def stage_root() -> Iterator[Path]:
-    """A stage root that these tests share with nobody, where the uid of root's agents can reach it."""
+    """A stage root that a test shares with nobody, where the uid of root's agents can reach it."""
     root = Path(tempfile.mkdtemp(prefix="rollout-tests-", dir="/var/tmp"))
     yield root
     assert remove_tree(str(root)) is None

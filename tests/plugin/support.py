@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+import secrets
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pytest
+
+from pytest_rollout.store.folder import ResultsFolder, RunFolder
+from pytest_rollout.store.load import load_results
+from pytest_rollout.store.records import Result
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
@@ -51,16 +63,16 @@ def filled(suite: Suite, source: str = GOOD) -> str:
 
 
 def left_of_stages(suite: Suite) -> list[str]:
-    """What there is of stages, of their leases, and of stages that were kept."""
-    return [str(path) for name in ("stages", "leases", "kept") for path in (suite.stage_root / name).glob("*")]
+    """What there is of stages and of their leases."""
+    return [str(path) for name in ("stages", "leases") for path in (suite.stage_root / name).glob("*")]
 
 
-def left(suite: Suite, ran: Ran) -> Left:
+def left(suite: Suite, ran: Ran | Session) -> Left:
     """What a session left."""
     return Left(
         status=ran.status,
         errors=ran.errors.strip("\n"),
-        shown=[line for line in ran.lines if "rollout:" in line or "Traceback" in line or "ERROR" in line],
+        shown=[line for line in ran.text.splitlines() if "rollout:" in line or "Traceback" in line or "ERROR" in line],
         started=probe(suite).exists(),
         results=(suite.root / ".rollout").exists(),
         stages=left_of_stages(suite),
@@ -97,3 +109,91 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come within {seconds:g} s")
         time.sleep(0.02)
+
+
+class Session(NamedTuple):
+    """What a session said and recorded. ``lines`` are those of its journals, as they stand there."""
+
+    status: int
+    text: str
+    errors: str
+    run: RunFolder | None
+    results: dict[str, Result]
+    lines: list[Result]
+
+
+def session(pytester: pytest.Pytester, *args: str) -> Session:
+    """Run the suite that was written, with these arguments alone, and read the one run that it made."""
+    results = ResultsFolder(pytester.path / ".rollout")
+    known = {run.name for run in results.all_runs()}
+    done = pytester.runpytest_subprocess(*args, timeout=120)
+    runs = [run for run in results.all_runs() if run.name not in known]
+    if len(runs) > 1:
+        raise AssertionError(f"one session made {len(runs)} runs")
+    found = runs[0] if runs else None
+    return Session(
+        status=int(done.ret),
+        text="\n".join(done.outlines),
+        errors="\n".join(done.errlines),
+        run=found,
+        results={}
+        if found is None
+        else {result.node.partition("::")[2]: result for result in load_results(found).results},
+        lines=[] if found is None else journal(found),
+    )
+
+
+def journal(run: RunFolder) -> list[Result]:
+    """Every line of a run's journals, also those that amend an earlier one."""
+    lines = [line for path in sorted(run.results.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line, type=Result) for line in lines]
+
+
+PLUGINS = ("-p", "xdist", "-p", "rollout", "-p", "no:cacheprovider")
+
+
+@contextmanager
+def background(pytester: pytest.Pytester, *args: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A session of the suite that was written, in a process group of its own; its output goes to ``out.txt``."""
+    with open(pytester.path / "out.txt", "w", encoding="utf-8") as out:
+        words = [sys.executable, "-m", "pytest", *PLUGINS, *args]
+        running = pytester.popen(words, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            yield running
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+
+
+def last_run(pytester: pytest.Pytester) -> RunFolder:
+    """The run that was started last."""
+    found = ResultsFolder(pytester.path / ".rollout").latest()
+    if found is None:
+        raise AssertionError("there is no run")
+    return found
+
+
+def results(pytester: pytest.Pytester) -> dict[str, Result]:
+    """The results of the last run, by the name of the test."""
+    return {result.node.partition("::")[2]: result for result in load_results(last_run(pytester)).results}
+
+
+def marker() -> str:
+    """A number of seconds (about 300) that no other process has in its command line."""
+    return f"300.{secrets.randbelow(10**12):012}"
+
+
+def children(pid: int) -> set[int]:
+    """The processes that a process started and that live."""
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    parent = int(file.read().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == pid:
+                found.add(int(name))
+    return found

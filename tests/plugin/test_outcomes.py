@@ -184,7 +184,7 @@ def test_unreadable_evidence_is_the_candidates(suite: Suite) -> None:
         mkfifo fifo
         printf '\\377\\376' > bytes
         printf '{"a": ' > half.json
-        printf 'NaN,' > comma.json
+        printf '1,' > comma.json
         head -c 100000 /dev/zero | tr '\\000' '[' > deep.json
         printf '9%.0s' $(seq 5000) > digits.json
         mkdir folder
@@ -209,7 +209,7 @@ def test_unreadable_evidence_is_the_candidates(suite: Suite) -> None:
         "fifo": "fifo: is a FIFO, not a file",
         "bytes": "bytes is not UTF-8: invalid start byte at byte 0",
         "half.json": "half.json is not JSON that can be read: Expecting value: line 1 column 7 (char 6)",
-        "comma.json": "comma.json is not JSON that can be read: Extra data: line 1 column 4 (char 3)",
+        "comma.json": "comma.json is not JSON that can be read: Extra data: line 1 column 2 (char 1)",
         "deep.json": "deep.json is JSON that is nested too deeply",
         "digits.json": "digits.json is not JSON that can be read: a number of 5000 digits",
         "folder": "folder: is a folder, not a file",

@@ -65,7 +65,7 @@ KEYS = 19
 @pytest.mark.parametrize(
     ("what", "outcome"),
     [
-        pytest.param("assert bundle.exists('a')\nassert VALUES[key] == [key], VALUES[key]", "failed", id="message"),
+        pytest.param("assert bundle.exists('a')\nassert VALUES[key] is [key], VALUES[key]", "failed", id="message"),
         pytest.param("assert bundle.exists('b'), [VALUES[key]]", "failed", id="list message"),
         pytest.param("record_property('key', VALUES[key])\nassert bundle.exists('a')", "passed", id="record_property"),
         pytest.param(

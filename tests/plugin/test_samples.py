@@ -163,7 +163,7 @@ IDS = [
     "trailing.",
     "-x",
     "a\\b",
-    "a:b*?\"<>|",
+    'a:b*?"<>|',
     "%s{}$HOME`id`",
 ]
 
@@ -181,7 +181,7 @@ def test_folders_are_portable_and_unique(suite: Suite, samples: int) -> None:
             assert bundle.read_text("task") == bundle.task_id
         """)
     assert len(ran.results) == len(IDS) * samples
-    assert {verdict for verdict in ran.verdicts.values()} == {("passed", None, 1.0)}
+    assert set(ran.verdicts.values()) == {("passed", None, 1.0)}
     folders = [result.folder or "" for result in ran.loaded.results]
     tasks = {folder.split("/")[1] for folder in folders}
     assert len({folder.lower() for folder in folders}) == len(folders)

@@ -317,7 +317,10 @@ HOSTILE = r"""
     import pytest
 
     # printed by the agent: commands of GitHub, of Azure and of a terminal, also behind a blank and a carriage return
-    AGENT = r"printf '::error::one\n  ::stop-commands::x\nx\r::warning::two\n##[error]three\n##vso[task.complete]\n'; printf '\033]0;title\007\033[2J'; "
+    AGENT = (
+        r"printf '::error::one\n  ::stop-commands::x\nx\r::warning::two\n';"
+        r"printf '##[error]three\n##vso[task.complete]\n\033]0;title\007\033[2J'"
+    )
     pytestmark = pytest.mark.rollout(agent=AGENT)
 
     def test_assertion(bundle):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
 import pickle
 import re
 
@@ -27,7 +29,8 @@ from pytest_rollout.errors import (
 )
 from pytest_rollout.outcome import INFRA_KINDS
 
-ALL: list[type[RolloutError]] = [getattr(errors, name) for name in errors.__all__]
+NAMES = [name for name in errors.__all__ if name[0].isupper()]
+ALL: list[type[RolloutError]] = [getattr(errors, name) for name in NAMES]
 INFRA = [kind for kind in ALL if issubclass(kind, InfraError)]
 
 
@@ -53,7 +56,7 @@ def test_the_tree() -> None:
 def test_the_tree_that_the_module_draws_is_the_tree() -> None:
     assert errors.__doc__ is not None
     drawn = re.findall(r"^    (\W*)(\w+)", errors.__doc__.split("::", 1)[1], re.MULTILINE)
-    assert {name for _, name in drawn} == set(errors.__all__)
+    assert {name for _, name in drawn} == set(NAMES)
     parents: dict[str, str] = {}
     path: list[str] = []
     for indent, name in drawn:
@@ -115,3 +118,19 @@ def test_a_message_alone_is_positional() -> None:
 
 def test_missing_evidence_is_an_assertion_and_a_broken_harness_is_not() -> None:
     assert [kind.__name__ for kind in ALL if issubclass(kind, AssertionError)] == ["EvidenceError"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ENOSPC, HostError),
+        (errno.EDQUOT, HostError),
+        (errno.EACCES, RecordingError),
+        (errno.ENOENT, RecordingError),
+    ],
+)
+def test_what_can_not_be_written_is_ours_unless_the_disk_is_full(code: int, kind: type[InfraError]) -> None:
+    error = errors.recording_error("a record", "/x/y", OSError(code, os.strerror(code)))
+    assert type(error) is kind
+    assert str(error) == f"a record can't be written to /x/y: {os.strerror(code)}"
+    assert error.forgeable is False

@@ -191,6 +191,12 @@ def test_what_is_refused(options: dict[str, Any], ini: dict[str, Any], message: 
     assert refusal(options, ini) == message
 
 
+@pytest.mark.parametrize("number", [1, 1_000_000])
+def test_the_edges_of_a_count_are_taken(number: int) -> None:
+    assert settings({"samples": str(number)}).samples == number
+    assert settings(ini={"keep_runs": str(number)}).keep_runs == number
+
+
 def test_settings_go_to_a_worker_and_back() -> None:
     chosen = settings({"pin": ["a=1"], "samples": "2"}, {"agent": "good", "stage_root": "/s"})
     sent = json.loads(json.dumps(chosen.to_json()))

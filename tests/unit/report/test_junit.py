@@ -449,7 +449,9 @@ def test_a_file_that_can_not_be_read_is_a_problem(tmp_path: Path) -> None:
     cases = {"r1": verdict("passed")}
     assert rewrite(missing, cases) == [f"The JUnit report {missing} could not be read: No such file or directory."]
     assert rewrite(fifo, cases) == [f"The JUnit report {fifo} could not be read: it is not a regular file."]
-    assert rewrite(Path("a\0b"), cases) == ["The JUnit report a\\x00b could not be read: embedded null byte."]
+    (problem,) = rewrite(Path("a\0b"), cases)
+    assert problem.startswith("The JUnit report a\\x00b could not be read: ")
+    assert "embedded null" in problem
 
 
 def test_a_file_that_can_not_be_written_is_a_problem(

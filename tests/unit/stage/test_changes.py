@@ -172,7 +172,7 @@ def test_a_baseline_is_not_changed_by_an_agent(lab: Lab) -> None:
     trial = lab.run("echo x >> a.txt; rm -r d; chmod 000 b.txt; mkdir -p d/x", over=BASE)
     assert trial.changes["a.txt"] == "modified file"
     base = trial.stage.baseline.path
-    assert {name for name in os.listdir(base)} == {"a.txt", "b.txt", "d", "empty"}
+    assert set(os.listdir(base)) == {"a.txt", "b.txt", "d", "empty"}
     with open(f"{base}/a.txt") as file:
         assert file.read() == "alpha\n"
     assert lab.run("cat a.txt b.txt d/sub/deep; ls empty", over=lab.executor.provision(trial.stage.baseline)).text == (

@@ -80,7 +80,7 @@ def test_what_can_not_be_removed_is_told(private_folder: Path, monkeypatch: pyte
     (private_folder / "top/closed").chmod(0o000)
     tools = private_folder / "tools"
     tools.mkdir()
-    (tools / "rm").write_text("#!/bin/sh\necho \"rm: can't\" >&2\nexit 1\n")
+    (tools / "rm").write_text('#!/bin/sh\necho "rm: can\'t" >&2\nexit 1\n')
     (tools / "rm").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setattr("shutil.rmtree", _refuse)

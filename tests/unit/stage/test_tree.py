@@ -193,10 +193,9 @@ def test_a_bound_of_depth_is_exact_and_what_is_higher_up_comes_first(top: int, t
     os.makedirs(tmp_path / "tree/a/b/c")
     os.makedirs(tmp_path / "tree/z/y")
     assert len(list(walk(top, max_entries=9, max_depth=4))) == 5
-    seen = []
+    seen: list[bytes] = []
     with pytest.raises(Bound) as caught:
-        for entry in walk(top, max_entries=9, max_depth=2):
-            seen.append(entry.path)
+        seen.extend(entry.path for entry in walk(top, max_entries=9, max_depth=2))
     assert (caught.value.what, caught.value.limit) == ("depth", 2)
     assert seen == [b"a", b"z", b"a/b", b"z/y"]
 
@@ -205,10 +204,9 @@ def test_four_thousand_levels_end_at_the_bound(private_folder: Path, dig: Callab
     dig(private_folder, 4000)
     top = os.open(private_folder, os.O_PATH)
     try:
-        seen = []
+        seen: list[int] = []
         with pytest.raises(Bound, match="depth"):
-            for entry in walk(top, max_entries=100_000, max_depth=200):
-                seen.append(entry.depth)
+            seen.extend(entry.depth for entry in walk(top, max_entries=100_000, max_depth=200))
         assert seen == list(range(1, 201))
     finally:
         os.close(top)

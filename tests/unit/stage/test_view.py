@@ -31,7 +31,7 @@ operations = st.one_of(
     st.builds(lambda name: f"rm -r {name}; mkdir {name}", names),
     st.builds(lambda name: f"mkdir -p {name}", names),
     st.builds(lambda name, other: f"mv -T {name} {other}", names, names),
-    st.builds(lambda name, other: f"test -f {name} && cp -RT {name} {other}", names, names),
+    st.builds(lambda name, other: f"test -f {name} && cp -RT --remove-destination {name} {other}", names, names),
     st.builds(lambda name, other: f"ln -sT {other} {name}", names, names),
     st.builds(lambda name, other: f"ln {other} {name}", names, names),
     st.builds(lambda name, mode: f"test ! -d {name} -o {mode} != 644 && chmod {mode} {name}", names, modes),
@@ -87,7 +87,9 @@ def play(lab: Lab, base: Any, scripts: list[list[str]]) -> tuple[dict[str, Any],
     for number, lines in enumerate(scripts):
         script = "\n".join(f"{{ {line}; }} 2>/dev/null" for line in lines)
         last = number == len(scripts) - 1
-        trial = lab.run(f"umask 022\n{script}\n" + ("find . -mindepth 1 | cut -c3-" if last else "true"), over=stage)
+        trial = lab.run(
+            f"umask 022\n{script}\n" + ("find . -mindepth 1 | cut -c3-" if last else "true"), over=stage, wall=10
+        )
         assert trial.end == ("completed", 0, None), trial.stderr
         inside = sorted(trial.text.splitlines())
     found = seen(lab, stage)
@@ -116,9 +118,7 @@ scripts = st.lists(st.lists(operations, min_size=1, max_size=25), min_size=1, ma
 
 @settings(max_examples=12)
 @given(scripts=scripts)
-def test_overlay_and_copy_agree(
-    sandbox: Lab, local: Lab, bases: tuple[Any, Any], scripts: list[list[str]]
-) -> None:
+def test_overlay_and_copy_agree(sandbox: Lab, local: Lab, bases: tuple[Any, Any], scripts: list[list[str]]) -> None:
     check(sandbox, local, bases, scripts)
 
 

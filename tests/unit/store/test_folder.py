@@ -256,8 +256,7 @@ def test_a_file_is_not_a_folder_of_results(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         ResultsFolder(tmp_path / "file" / "below").check_writable()
     assert str(caught.value) == (
-        f"the folder of the results, {tmp_path}/file/below, can't be written: no right to write in {tmp_path}/file\n"
-        f"{HINT}"
+        f"the folder of the results, {tmp_path}/file/below, can't be written: {tmp_path}/file is not a folder\n{HINT}"
     )
 
 

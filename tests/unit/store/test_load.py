@@ -199,6 +199,11 @@ def test_of_many_runs_that_fit_six_are_named(runs: Runs) -> None:
     for number in range(9):
         runs.run(f"r{number}")
     assert refusal(find_run, runs.results, "r") == "'r' fits 9 runs: r0, r1, r2, r3, r4, r5 and 3 more"
+    for number in range(6):
+        runs.run(f"s{number}")
+    assert refusal(find_run, runs.results, "s") == "'s' fits 6 runs: s0, s1, s2, s3, s4, s5"
+    runs.run("s6")
+    assert refusal(find_run, runs.results, "s") == "'s' fits 7 runs: s0, s1, s2, s3, s4, s5 and 1 more"
 
 
 # Selecting a rollout

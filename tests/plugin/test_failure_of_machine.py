@@ -1,0 +1,269 @@
+"""Processes that are killed, sessions that are interrupted, folders that vanish: nothing is lost, nothing lives on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.plugin.conftest import read_junit
+from tests.plugin.support import (
+    SUITE,
+    background,
+    children,
+    journal,
+    last_run,
+    left_of_stages,
+    marker,
+    processes,
+    results,
+    session,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tests.plugin.conftest import Suite
+
+INTERRUPTED, UNMEASURED = 2, 75
+END = 20  # seconds in which every process of an agent has to be gone
+LIVELY = """
+    import pytest
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_first(bundle):
+        assert bundle.exists("a.txt")
+
+    @pytest.mark.rollout(agent="echo hi > a.txt; trap '' INT TERM HUP; setsid sleep {word} & sleep {word}")
+    def test_long(bundle):
+        assert bundle.exists("a.txt")
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_second(bundle):
+        assert bundle.exists("a.txt")
+
+    @pytest.mark.rollout(agent="echo hi > a.txt; trap '' INT TERM HUP; setsid sleep {word} & sleep {word}")
+    def test_longer(bundle):
+        assert bundle.exists("a.txt")
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_third(bundle):
+        assert bundle.exists("a.txt")
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_last(bundle):
+        assert bundle.exists("a.txt")
+"""
+QUICK = """
+    import pytest
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_quick(bundle):
+        assert bundle.exists("a.txt")
+"""
+
+
+class Lively:
+    """A suite whose agents live until they are killed; two of them at once where there are two workers."""
+
+    def __init__(self, suite: Suite, pytester: pytest.Pytester) -> None:
+        self.suite, self.pytester, self.word = suite, pytester, marker()
+        self.living = 2 if suite.workers == "-n0" else 4
+        suite.write({SUITE: LIVELY.replace("{word}", self.word)})
+
+    def wait(self) -> None:
+        """Wait until the agents live and what came before them is in the journal."""
+        wait_for(lambda: len(processes(self.word)) == self.living, 60, "the agents")
+        wait_for(lambda: len(self.finished()) >= self.living // 2, 60, "the first results")
+
+    def finished(self) -> dict[str, tuple[str, str | None]]:
+        """Outcome and kind of every result of the last run."""
+        return {node: (result.outcome, result.kind) for node, result in results(self.pytester).items()}
+
+    def check_end(self, running: subprocess.Popen[bytes], others: set[int]) -> None:
+        """Every process of the session and of its agents ends within 20 seconds."""
+        running.wait(END)
+        wait_for(lambda: not processes(self.word), END, "the end of the agents")
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in others), END, "the end of the workers")
+
+
+@pytest.fixture
+def lively(suite: Suite, pytester: pytest.Pytester) -> Lively:
+    """A suite that is still running when a test interferes."""
+    return Lively(suite, pytester)
+
+
+def start_again(suite: Suite, pytester: pytest.Pytester) -> list[str]:
+    """Run a quick suite, and give its header lines about stages."""
+    suite.write({SUITE: QUICK})
+    done = session(pytester, "-p", "xdist", "-p", "rollout", suite.workers)
+    assert (done.status, done.errors) == (0, "")
+    return [line for line in done.text.splitlines() if line.startswith("rollout: removed")]
+
+
+# -- kill -9 and SIGTERM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_session_that_is_killed(lively: Lively, number: signal.Signals) -> None:
+    suite, pytester = lively.suite, lively.pytester
+    with background(pytester, suite.workers) as running:
+        lively.wait()
+        before, workers = lively.finished(), children(running.pid)
+        running.send_signal(number)
+        lively.check_end(running, workers)
+        assert running.returncode == -number
+    after = lively.finished()
+    assert {node: after[node] for node in before} == before
+    assert set(before.values()) == {("passed", None)}
+    assert set(after.values()) <= {("passed", None), ("infra", "cancelled")}
+    assert not {"test_long", "test_longer"} & {node for node, found in after.items() if found == ("passed", None)}
+    stale = [path for path in left_of_stages(suite) if "/stages/" in path]
+    assert len(stale) == 1 or suite.workers == "-n2"  # a worker whose controller died puts its stage away
+    counted = "1 stage" if len(stale) == 1 else f"{len(stale)} stages"
+    assert start_again(suite, pytester) == ([f"rollout: removed {counted} of sessions that died"] if stale else [])
+    assert left_of_stages(suite) == []
+
+
+@pytest.mark.slow
+def test_stages_of_a_dead_session_are_told_of(lively: Lively, suite: Suite, pytester: pytest.Pytester) -> None:
+    """Also by a start with workers, which find them removed."""
+    lively.living = 2
+    with background(pytester, "-n0") as running:
+        lively.wait()
+        running.kill()
+        lively.check_end(running, set())
+    assert len(left_of_stages(suite)) == 2, "a stage and its lease"
+    assert start_again(suite, pytester) == ["rollout: removed 1 stage of sessions that died"]
+    assert left_of_stages(suite) == []
+    assert start_again(suite, pytester) == []
+
+
+# -- Ctrl-C
+
+
+@pytest.mark.slow
+def test_an_interrupt(lively: Lively) -> None:
+    suite, pytester = lively.suite, lively.pytester
+    with background(pytester, suite.workers, "--junitxml=report.xml") as running:
+        lively.wait()
+        before, workers = lively.finished(), children(running.pid)
+        began = time.monotonic()
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(30) == INTERRUPTED
+        assert time.monotonic() - began < 12
+        lively.check_end(running, workers)
+    after = lively.finished()
+    cancelled = {"test_long"} if suite.workers == "-n0" else {"test_long", "test_longer"}
+    assert after == {**before, **dict.fromkeys(cancelled, ("infra", "cancelled"))}
+    assert left_of_stages(suite) == []
+    text = (suite.root / "out.txt").read_text()
+    passed = len(before)
+    summary = f"{len(after)} rollouts: {passed} passed, 0 failed, {len(cancelled)} infra; {6 - len(after)} not run"
+    assert summary in text.splitlines()
+    assert f"  {len(cancelled)} × cancelled: the session was interrupted" in text.splitlines()
+    assert "Traceback" not in text
+    assert {case.name for case in read_junit(suite.root / "report.xml")} == set(before)
+    assert len(journal(last_run(pytester))) == len(after)
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_an_agent_that_does_not_heed_it(suite: Suite, pytester: pytest.Pytester) -> None:
+    """A callable agent runs in this process, and can't be killed; the session ends all the same."""
+    source = """
+        import pathlib
+        import time
+        import pytest
+
+        def agent(stage):
+            pathlib.Path("acting").touch()
+            time.sleep(90)
+
+        @pytest.mark.rollout(agent=agent)
+        def test_it(bundle):
+            assert bundle.exit_code == 0
+    """
+    suite.write({SUITE: source})
+    with background(pytester, suite.workers) as running:
+        wait_for((suite.root / "acting").exists, 60, "the agent")
+        workers, began = children(running.pid), time.monotonic()
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(30) == INTERRUPTED
+        assert time.monotonic() - began < 12
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), END, "the end of the workers")
+    assert [(r.outcome, r.kind, r.message) for r in results(pytester).values()] == [
+        ("infra", "cancelled", "the session was interrupted")
+    ]
+    assert left_of_stages(suite) == []
+
+
+# -- the folder of the results
+
+
+def test_results_that_are_removed_midway(suite: Suite) -> None:
+    source = """
+        import pathlib
+        import shutil
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        @pytest.mark.rollout(agent="echo hi > a.txt")
+        def test_it(bundle, number):
+            assert bundle.exists("a.txt")
+            if number == 1:
+                shutil.rmtree(".rollout")
+    """
+    ran = suite.run(source, checked=False)
+    assert ran.status == UNMEASURED
+    assert not (suite.root / ".rollout").exists(), "the run is not begun again"
+    assert ran.block()[:3] == [
+        "4 rollouts: 0 passed, 0 failed, 4 infra",
+        "infra: 4 recording",
+        "mean reward: none over 0 measured of 4 (4 unmeasured)",
+    ]
+    assert {(case.verdict, case.type) for case in ran.cases} == {("error", "infra.recording")}
+    assert len(ran.cases) == 4
+    assert not any("rollout.reward" in case.properties for case in ran.cases)
+    assert left_of_stages(suite) == []
+
+
+@pytest.mark.slow
+def test_two_sessions_share_the_folder_of_results(suite: Suite, pytester: pytest.Pytester) -> None:
+    """The one that ends first removes old runs, and not the one that is still going on."""
+    suite.ini("rollout_keep_runs = 1")
+    source = """
+        import pathlib
+        import time
+        import pytest
+
+        def agent(stage):
+            pathlib.Path("acting").touch()
+            while not pathlib.Path("go").exists():
+                time.sleep(0.02)
+
+        @pytest.mark.rollout(agent=agent)
+        def test_slow(bundle):
+            assert bundle.exit_code == 0
+    """
+    suite.write({"test_slow.py": source, SUITE: QUICK})
+    with background(pytester, suite.workers, "test_slow.py") as running:
+        wait_for((suite.root / "acting").exists, 60, "the agent")
+        slow = last_run(pytester)
+        quick = [session(pytester, "-p", "xdist", "-p", "rollout", suite.workers, SUITE) for _ in range(2)]
+        assert [done.status for done in quick] == [0, 0]
+        assert slow.path.exists()
+        (suite.root / "go").touch()
+        assert running.wait(60) == 0
+    runs = suite.root / ".rollout" / "runs"
+    assert quick[0].run is not None
+    assert quick[1].run is not None
+    assert not quick[0].run.path.exists(), "the second session removed the first one's run"
+    assert {path.name for path in runs.iterdir()} == {slow.name, quick[1].run.name}
+    assert re.search(r"^1 rollout: 1 passed, 0 failed, 0 infra$", (suite.root / "out.txt").read_text(), re.M)
