@@ -188,6 +188,7 @@ class Judge:
             state.verdict = self.classify(state, None, Infra(kind=kind, message=str(error)))
             state.result = self._unwritten(state, state.verdict)
             self._append(state.result)
+        state.reward.judged = True
 
     def _write(self, state: State, verdict: Verdict) -> Result:
         return self._run.record(
@@ -259,8 +260,9 @@ class Judge:
             return
         for leaf in _leaves(call.excinfo.value):
             found = pytest.ExceptionInfo.from_exception(leaf)
+            visible = [entry for entry in found.traceback if not entry.ishidden(found)]
             text = found.exconly().split("\n")[0]
-            self._warn(state, f"the teardown failed: {_place(state.item, found.traceback[-1])}: {text}")
+            self._warn(state, f"the teardown failed: {_place(state.item, (visible or found.traceback)[-1])}: {text}")
         report.outcome, report.longrepr = "passed", None
 
     def put_away(self, state: State) -> None:

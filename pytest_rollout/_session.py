@@ -6,8 +6,7 @@ It translates between pytest and :class:`pytest_rollout.run.Run`; what it decide
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -193,9 +192,9 @@ class RolloutSession:
         if state.task != state.rollout.task or chosen is not state.rollout.chosen:
             run.check_hidden({item.path}, [chosen])
             check_workspace(state.task, results=run.results.path, stage_root=run.stage_root, test_file=item.path)
-        cancel = Cancel()
-        future = _in_thread(run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
-        try:
+        cancel, future = Cancel(), Future[Attempt]()
+        try:  # from before the thread starts: it may run while an interrupt comes in its start
+            _in_thread(future, run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
             state.attempt = future.result()
         except BaseException as error:
             if future.done() and future.exception() is error:
@@ -281,9 +280,8 @@ def _ended_from_outside(state: State, error: BaseException) -> Cancelled:
     return Cancelled(said)
 
 
-def _in_thread(work: Callable[..., Attempt], *args: Any) -> Future[Attempt]:
+def _in_thread(future: Future[Attempt], work: Callable[..., Attempt], *args: Any) -> None:
     """Do it in a thread that can't keep this process from ending: a callable agent may not heed a cancel."""
-    future: Future[Attempt] = Future()
 
     def do() -> None:
         try:
@@ -292,12 +290,9 @@ def _in_thread(work: Callable[..., Attempt], *args: Any) -> Future[Attempt]:
             future.set_exception(error)
 
     Thread(target=do, name="rollout", daemon=True).start()
-    return future
 
 
 def _wait(future: Future[Attempt]) -> Attempt | None:
-    """What comes of a cancelled attempt, within reason."""
-    try:
-        return future.result(timeout=_PATIENCE)
-    except (InfraError, FutureTimeout):
-        return None
+    """What comes of a cancelled attempt, within reason; nothing where it raised."""
+    done, _ = wait([future], timeout=_PATIENCE)
+    return future.result() if done and future.exception() is None else None

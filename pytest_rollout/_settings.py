@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ def settings_of(config: pytest.Config) -> Settings:
 
 def new_run(now: datetime) -> str:
     """A fresh run id."""
-    return new_run_id(now, secrets.token_hex)
+    return new_run_id(now, lambda number: os.urandom(number).hex())
 
 
 def environment_of_worker(workerinput: Mapping[str, Any]) -> tuple[Settings, str, str]:

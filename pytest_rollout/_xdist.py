@@ -71,14 +71,18 @@ class Controller:
 
     def _begin(self) -> None:
         from pytest_rollout._reporting import Reporting
+        from pytest_rollout.errors import ConfigError
         from pytest_rollout.run import Run
         from pytest_rollout.settings import Settings
         from pytest_rollout.store.load import load_plan
         from pytest_rollout.store.records import Plan
 
         assert self._sent is not None
-        self._run = Run(Settings(**self._sent["settings"]), self._sent["run"], "controller")
-        self._run.prepare()
+        try:
+            self._run = Run(Settings(**self._sent["settings"]), self._sent["run"], "controller")
+            self._run.prepare()
+        except ConfigError as error:
+            raise pytest.UsageError(f"rollout: {error}") from None
         self._run.folder.hold()
         self._config.add_cleanup(self._run.close)
         self._reporting = Reporting(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))

@@ -29,6 +29,7 @@ from pytest_rollout.store.journal import AttemptJournal, utc_now
 __all__ = ["Attempt", "Request", "run_attempt"]
 
 _NOT_STARTED = (126, 127)
+_OF_OUR_FOLDERS = ("host", "recording")
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop", "presence_penalty", "frequency_penalty")
 _POLICY = ("policy", "policy_revision")
 
@@ -52,6 +53,7 @@ class Attempt:
         self.record: BundleRecord | None = None
         self.infra: Infra | None = None
         self.reader: StageReader | None = None
+        self.acted = False  # whether the agent began, and so may have filled the disk itself
         self._executor: Executor | None = None
         self._stage: Stage | None = None
 
@@ -72,7 +74,7 @@ class Attempt:
                 self._end_stage(executor, stage, keep, warnings)
             except (OSError, InfraError) as error:
                 warnings.append(f"the stage could not be put away: {error}")
-            self.journal.close()
+        self.journal.close()
         return warnings
 
     def _end_stage(self, executor: Executor, stage: Stage, keep: bool, warnings: list[str]) -> None:
@@ -99,12 +101,14 @@ def run_attempt(request: Request, *, agent: Agent, executor: Executor, folder: P
     try:
         _run(request, attempt, agent, executor, cancel)
     except InfraError as error:
-        attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=error.forgeable)  # type: ignore[arg-type]
+        forgeable = error.forgeable or (attempt.acted and error.kind in _OF_OUR_FOLDERS)
+        attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=forgeable)  # type: ignore[arg-type]
     except ConfigError as error:
         attempt.infra = Infra(kind="stage", message=clean_text(str(error)))
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-        attempt.infra = Infra(kind="host" if full else "recording", message=clean_text(str(error)))
+        kind: Any = "host" if full else "recording"
+        attempt.infra = Infra(kind=kind, message=clean_text(str(error)), forgeable=attempt.acted)
     if attempt.infra is not None:
         try:
             journal.event("infra", kind=attempt.infra.kind, message=attempt.infra.message)
@@ -132,6 +136,7 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         journal=journal.event,
     )
     journal.event("started", agent=agent.info.name)
+    attempt.acted = True
     try:
         ended, infra = _act(agent, live, cancel)
     finally:
@@ -238,14 +243,14 @@ def _record(
 
 def _pins(request: Request, agent: AgentInfo, executor: ExecutorInfo, revision: str) -> Pins:
     episode = request.episode
-    pins = {**agent.pins, **request.pins}
+    pins = clean({**agent.pins, **request.pins})
     model = pins.pop("model", None)
     policies = [pins.pop(name) for name in _POLICY if name in pins]
     sampling = {name: pins.pop(name) for name in _SAMPLING if name in pins}
     return Pins(
         task_digest=episode.task.digest(),
         environment_revision=revision,
-        agent=agent.name,
+        agent=clean_text(agent.name),
         agent_digest=agent.digest,
         agent_version=agent.version,
         policy_revision=None if not policies else str(policies[0]),

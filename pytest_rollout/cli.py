@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +18,8 @@ from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
 from pytest_rollout.outcome import means
-from pytest_rollout.plain import printable
-from pytest_rollout.report.terminal import figure, sections
+from pytest_rollout.report.inert import inert_text, one_line
+from pytest_rollout.report.terminal import figure, plural, sections
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
 from pytest_rollout.store.records import Result, ScoreRecord
@@ -30,16 +32,30 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the console tool; returns its exit status (2 for a mistake, else 0 or the command's own)."""
-    options = _parser().parse_args(arguments)
+    words, command = _split(sys.argv[1:] if arguments is None else list(arguments))
+    options = _parser().parse_args(words)
+    options.command = [*getattr(options, "command", ()), *command]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character
     try:
         code: int = options.action(options, ResultsFolder(_results(options.dir)))
+        sys.stdout.flush()
     except RolloutError as error:
-        print(f"pytest-rollout: {error}", file=sys.stderr)
+        print(f"pytest-rollout: {inert_text(str(error))}", file=sys.stderr)
         return _USAGE
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
         return 0
     return code
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and the command behind ``--``: argparse would take another ``--`` out of it."""
+    if "--" not in words or "inspect" not in words[: words.index("--")]:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser("inspect", help="run a command in a read-only view of what a rollout left")
     verb.add_argument("rollout", help="a rollout: its id, a unique prefix, or 'last'")
     verb.add_argument("--stage-root", help="where stages lie, if the ini key rollout_stage_root was set")
-    verb.add_argument("command", nargs="+", metavar="-- CMD", help="the command, behind --")
-    verb.set_defaults(action=_inspect)
+    verb.add_argument("command", nargs="*", metavar="-- CMD", help="the command, behind --")
+    verb.set_defaults(action=_inspect, mistake=verb.error)
     return parser
 
 
@@ -86,12 +102,12 @@ def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
     run = find_run(results, options.run)
     loaded = load_results(run)
     for result in loaded.results:
-        print(msgspec.json.encode(result).decode() if options.json else _result_line(result))
+        print(json.dumps(msgspec.to_builtins(result)) if options.json else _result_line(result))
     if not options.json:
         for missing in loaded.missing:
             print(f"{'no result':<9}  {'–':>6}  {missing}")
         if loaded.broken:
-            print(f"{loaded.broken} lines of the journals could not be read")
+            print(f"{plural(loaded.broken, 'line')} of the journals could not be read")
     return 0
 
 
@@ -113,7 +129,8 @@ def _run_json(run: RunFolder, loaded: LoadedRun) -> str:
 
 def _run_line(run: RunFolder, loaded: LoadedRun) -> str:
     counts = _counts(loaded)
-    line = f"{run.name}  {counts['rollouts']:>4} rollouts  {counts['passed']} passed  {counts['failed']} failed"
+    number, _, noun = plural(len(loaded.results), "rollout").partition(" ")
+    line = f"{run.name}  {number:>4} {noun:<8}  {counts['passed']} passed  {counts['failed']} failed"
     line += f"  {counts['infra']} infra"
     if loaded.missing:
         line += f"  {counts['missing']} without a result"
@@ -135,12 +152,12 @@ def _show(options: argparse.Namespace, results: ResultsFolder) -> int:
         print(json.dumps(msgspec.to_builtins({"result": result, "bundle": bundle, "score": score}), indent=2))
         return 0
     print(f"rollout      {result.rollout}")
-    print(f"task         {printable(result.task)}, sample {result.sample}")
-    print(f"agent        {printable(result.agent)}")
+    print(f"task         {one_line(result.task)}, sample {result.sample}")
+    print(f"agent        {one_line(result.agent)}")
     kind = f", kind {result.kind}{' (forgeable)' if result.forgeable else ''}" if result.kind else ""
     print(f"outcome      {result.outcome}{kind}, reward {figure(result.reward)}")
     if result.message:
-        print(f"because      {printable(result.message.splitlines()[0])}")
+        print(f"because      {one_line(result.message.splitlines()[0])}")
     if bundle is not None:
         _show_bundle(bundle)
     if folder is not None:
@@ -163,9 +180,13 @@ def _read(folder: Path | None, name: str, kind: type[Record]) -> Record | None:
         return None if folder is None else read_record(folder / name, kind)
     except OSError:
         return None
+    except msgspec.MsgspecError as error:
+        raise RolloutError(f"{folder}/{name} can't be read: {error}") from None
 
 
 def _inspect(options: argparse.Namespace, results: ResultsFolder) -> int:
+    if not options.command:
+        options.mistake("the following arguments are required: -- CMD")
     run, result = find_rollout(results, options.rollout)
     if result.folder is None:
         raise RolloutError(f"{result.rollout} left nothing: {result.message}")

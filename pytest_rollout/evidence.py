@@ -23,6 +23,9 @@ __all__ = ["Bundle", "Diff", "FileDiff", "Reader", "looked", "parse_json"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _MAX_DIFF_BYTES = 1 << 20
+_MAX_DIFF_TOTAL = 16 << 20
+_MAX_JSON_BYTES = 16 << 20
+_CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.unreadable"})
 _MAX_DIFF_LINES = 20_000
 _MAX_JSON_DEPTH = 200
 _MAX_DIGITS = 4000
@@ -122,7 +125,7 @@ class Bundle:
     @property
     def changes(self) -> tuple[Change, ...]:
         """Every path that differs from the baseline, in the order of paths."""
-        return self._look().changes
+        return _whole(self._look()).changes
 
     @property
     def trajectory(self) -> None:
@@ -156,14 +159,12 @@ class Bundle:
 
     def read_text(self, path: str) -> str:
         """A file of the stage as text; one that is not UTF-8 is an assertion."""
-        try:
-            return self.read_bytes(path).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise EvidenceError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+        return _text(self.read_bytes(path), path)
 
     def read_json(self, path: str) -> Any:
-        """A file of the stage as JSON: at most 200 levels deep, numbers of at most 4,000 digits."""
-        return parse_json(self.read_text(path), path)
+        """A file of the stage as JSON: at most 16 MiB, 200 levels deep, finite numbers of at most 4,000 digits."""
+        self._look()
+        return parse_json(_text(self._reader.read(path, _MAX_JSON_BYTES), path), path)
 
     def exists(self, path: str) -> bool:
         """Whether anything is at ``path``; a link counts, wherever it points."""
@@ -178,11 +179,25 @@ class Bundle:
     @cached_property
     def diff(self) -> Diff:
         """The unified diff of the files that changed."""
-        self._look()
-        return Diff(self._record.changes, self._reader)
+        return Diff(_whole(self._look()).changes, self._reader)
 
     def _output(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
+
+
+def _text(data: bytes, path: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise EvidenceError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _whole(record: BundleRecord) -> BundleRecord:
+    """A record whose changes were listed to their end; a short list would let a cheat hide behind it."""
+    for finding in record.findings:
+        if finding.code in _CUT_SHORT:
+            raise EvidenceError(f"the changes can't be told: {finding.message}")
+    return record
 
 
 def looked(bundle: Bundle) -> bool:
@@ -248,13 +263,18 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
 class Diff:
     """The unified diff between the baseline and what the agent left.
 
-    A file over 1 MiB or 20,000 lines, or with a NUL, is named and not compared line by line.
+    A file over 1 MiB or 20,000 lines, or with a NUL, is named and not compared line by line; so is
+    what comes after 16 MiB.
     """
 
     def __init__(self, changes: Sequence[Change], reader: Reader) -> None:
-        self.files: tuple[FileDiff, ...] = tuple(
-            _file_diff(change, reader) for change in changes if change.type in ("file", "symlink")
-        )
+        files: list[FileDiff] = []
+        left = _MAX_DIFF_TOTAL
+        for change in changes:
+            if change.type in ("file", "symlink"):
+                left -= min(change.size or 0, _MAX_DIFF_BYTES)
+                files.append(_file_diff(change, reader) if left >= 0 else _named(change))
+        self.files = tuple(files)
 
     @property
     def lines_changed(self) -> int:
@@ -275,8 +295,7 @@ def _file_diff(change: Change, reader: Reader) -> FileDiff:
         new = _read_or_none(reader, change)
     before, after = _lines(old), _lines(new)
     if before is None or after is None:
-        text = f"{change.kind}: {change.path} ({change.type}, not compared as text)\n"
-        return FileDiff(path=change.path, kind=change.kind, added=None, removed=None, text=text)
+        return _named(change)
     lines = list(difflib.unified_diff(before, after, f"a/{change.path}", f"b/{change.path}", n=3))
     body = [line for line in lines[2:] if line[:1] in "+-"]
     return FileDiff(
@@ -286,6 +305,11 @@ def _file_diff(change: Change, reader: Reader) -> FileDiff:
         removed=sum(line[0] == "-" for line in body),
         text="".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines),
     )
+
+
+def _named(change: Change) -> FileDiff:
+    text = f"{change.kind}: {change.path} ({change.type}, not compared as text)\n"
+    return FileDiff(path=change.path, kind=change.kind, added=None, removed=None, text=text)
 
 
 def _read_or_none(reader: Reader, change: Change) -> bytes | None:

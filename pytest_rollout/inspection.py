@@ -7,7 +7,9 @@ files of ``changes/``, where those are complete.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,9 @@ from pytest_rollout.stage.root import StageRoot, default_root
 
 __all__ = ["inspect", "view_arguments"]
 
+_ESCAPED = re.compile(r"\\x[0-9a-f]{2}")
+_NODES = {"fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK}
+
 
 def inspect(attempt: Path, command: Sequence[str], *, stage_root: Path | None = None) -> int:
     """Run ``command`` in a read-only view of the stage of ``attempt``; returns its exit code.
@@ -36,6 +41,8 @@ def inspect(attempt: Path, command: Sequence[str], *, stage_root: Path | None = 
         bundle = msgspec.json.decode((attempt / "bundle.json").read_bytes(), type=BundleRecord)
     except OSError:
         raise SelectorError(f"{attempt} holds no bundle: the attempt ended before there was evidence") from None
+    except msgspec.MsgspecError as error:
+        raise SelectorError(f"{attempt / 'bundle.json'} can't be read: {error}") from None
     root = StageRoot(stage_root or _root_of(bundle) or default_root())
     try:
         bwrap = find_bwrap(root.path / "bin", dropped=root.owner.uid != os.geteuid())
@@ -74,7 +81,7 @@ def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iter
     stage = root.new_stage()
     try:
         if copy is not None:  # it is root's own, and the sandbox is not
-            shutil.copytree(copy, Path(stage) / "tree", symlinks=True)
+            shutil.copytree(copy, Path(stage) / "tree", symlinks=True, copy_function=_copy_entry)
         else:
             rebuild(baseline, attempt / "changes", bundle, Path(stage) / "tree")
         root.give(*(os.path.join(at, name) for at, *names in os.walk(stage) for each in names for name in each))
@@ -86,14 +93,12 @@ def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iter
 def rebuild(baseline: Path, stored: Path, bundle: BundleRecord, target: Path) -> None:
     """Write the tree that an attempt left: its baseline, then its changes.
 
-    Raises SelectorError where a bound was hit, so that the tree would be another one.
+    Raises SelectorError where a bound was hit, or a name is not known byte by byte: the tree would be another one.
     """
     gaps = [finding.message for finding in bundle.findings if finding.code.startswith("changes.")]
-    if gaps:
-        raise SelectorError(
-            f"the stage was dropped, and its changes were not kept whole: {gaps[0]}",
-            hint="Run again with --rollout-keep=all.",
-        )
+    if gaps or any(_ESCAPED.search(f"{change.path} {change.target or ''}") for change in bundle.changes):
+        reason = f"its changes were not kept whole: {gaps[0]}" if gaps else "a name in it can't be written as text"
+        raise SelectorError(f"the stage was dropped, and {reason}", hint="Run again with --rollout-keep=all.")
     shutil.copytree(baseline, target, symlinks=True)
     deepest_first = sorted(bundle.changes, key=lambda change: change.path, reverse=True)
     for change in deepest_first:
@@ -133,6 +138,19 @@ def _write(place: Path, stored: Path, change: Change) -> None:
     _clear(place)
     if change.type == "symlink":
         place.symlink_to(change.target or "")
+    elif change.type in _NODES:
+        os.mknod(place, 0o600 | _NODES[change.type])
+        os.chmod(place, int(change.mode or "644", 8) & 0o777)
     elif change.type == "file":
         shutil.copyfile(stored, place)
         os.chmod(place, int(change.mode or "644", 8) & 0o777)
+
+
+def _copy_entry(source: str, target: str) -> None:
+    """Copy what is neither a folder nor a link; a FIFO is made anew, not read."""
+    info = os.lstat(source)
+    if stat.S_ISREG(info.st_mode):
+        shutil.copy2(source, target, follow_symlinks=False)
+    else:
+        os.mknod(target, info.st_mode & 0o170777)
+        os.chmod(target, stat.S_IMODE(info.st_mode) & 0o777)

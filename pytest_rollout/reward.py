@@ -53,6 +53,7 @@ class Reward:
         self.metrics: dict[str, float] = {}
         self.direct: Check | None = None
         self.problem: CheckerError | None = None
+        self.judged = False
 
     def check(self, name: str, weight: float = 1, catch: tuple[type[BaseException], ...] = ()) -> _Checking:
         """A block whose assertions decide one check: 1 when it ends, 0 when an assertion fails in it.
@@ -73,6 +74,7 @@ class Reward:
 
     def set(self, value: float, *, reason: str | None = None) -> None:
         """Set the reward itself, once, in a test that records no check beside it."""
+        self._name("set", "reward")
         if self.direct is not None or self.checks or self._open:
             raise self._mistake("reward.set(): the reward was set before, or checks are recorded beside it")
         self.direct = Check(
@@ -123,6 +125,8 @@ class Reward:
         return key
 
     def _name(self, method: str, name: object) -> str:
+        if self.judged:
+            raise self._mistake(f"reward.{method}({name!r}): the rollout is judged already")
         if not isinstance(name, str) or not name.strip():
             raise self._mistake(f"reward.{method}({name!r}): a name is a text that is not empty")
         return clean_text(str(name))

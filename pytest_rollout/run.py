@@ -23,7 +23,7 @@ from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
 from pytest_rollout.agents.paths import is_below
 from pytest_rollout.agents.protocol import Agent, Episode, join_path
 from pytest_rollout.attempt import Attempt, Request, run_attempt
-from pytest_rollout.errors import ConfigError, InfraError, IsolationError
+from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError, SpawnError
 from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
@@ -160,7 +160,7 @@ class Run:
             if place.exists():
                 found = json.loads(place.read_text(encoding="utf-8"))
                 if found["problem"] is not None:
-                    raise IsolationError(found["problem"], hint=found["hint"])
+                    raise _refusal(found["kind"])(found["problem"], hint=found["hint"])
                 return
             problem: InfraError | None = None
             try:
@@ -170,11 +170,12 @@ class Run:
             said = {
                 "executor": msgspec.to_builtins(executor.info),
                 "problem": problem.message if problem else None,
+                "kind": problem.kind if problem else None,
                 "hint": problem.hint if problem else "",
             }
             write_record(place, said)
         if problem is not None:
-            raise IsolationError(problem.message, hint=problem.hint)
+            raise _refusal(problem.kind)(problem.message, hint=problem.hint)
 
     # -- rollouts
 
@@ -202,6 +203,8 @@ class Run:
             for stream in streams:
                 stream.close()
             lines = streams[0].path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except SpawnError:  # on the executor local the program itself is what is missing
+            return None
         finally:
             cancel.close()
             executor.drop(stage)
@@ -220,7 +223,9 @@ class Run:
         return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel)
 
     def keeps(self, verdict: Verdict | None) -> bool:
-        """Whether the stage of a rollout is kept: an unjudged one is, as one that failed."""
+        """Whether the stage of a rollout is kept: an unjudged one is, as one that failed; not one of a full disk."""
+        if verdict is not None and verdict.kind == "host":
+            return False
         if self.settings.keep == "failed":
             return verdict is None or verdict.outcome != "passed"
         return self.settings.keep == "all"
@@ -290,3 +295,8 @@ class Run:
             self._root.reap()  # a worker of this session may have died
             self._root.close()
             self._root = self._executor = None
+
+
+def _refusal(kind: str) -> type[HostError | IsolationError]:
+    """What a failed canary means: a machine that is full, or one that does not isolate."""
+    return HostError if kind == HostError.kind else IsolationError

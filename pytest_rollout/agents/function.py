@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pytest_rollout.agents.protocol import AgentInfo, LiveStage
 from pytest_rollout.bundle import Ended
 from pytest_rollout.errors import AgentFailure
+from pytest_rollout.plain import clean_text
 
 __all__ = ["FunctionAgent"]
 
@@ -29,5 +30,5 @@ class FunctionAgent:
         try:
             self._function(stage)
         except AgentFailure as failure:
-            return stage.finished(failure=str(failure))
+            return stage.finished(failure=clean_text(str(failure)))
         return stage.finished()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from pytest_rollout.bundle import Captured, Ended, Finding, Usage
-from pytest_rollout.errors import Cancelled
+from pytest_rollout.errors import Cancelled, HostError
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Bind, Command, Executor, Stage
@@ -118,7 +119,8 @@ class LiveStage:
 
     def execute(self, argv: Sequence[str], *, env: Mapping[str, str], binds: Sequence[Bind] = ()) -> Ended:
         """Run one command to its end, its output captured as the agent's."""
-        return self._run(argv, env, binds, *self._streams)
+        with _of_the_machine():
+            return self._run(argv, env, binds, *self._streams)
 
     def run(
         self, command: Sequence[str] | str, *, env: Mapping[str, str] | None = None, binds: Sequence[Bind] = ()
@@ -128,7 +130,7 @@ class LiveStage:
         Raises Cancelled when the session ends; the limits of the task hold over all commands together.
         """
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
-        with tempfile.TemporaryDirectory(prefix="rollout-exec-") as folder:
+        with _of_the_machine(), tempfile.TemporaryDirectory(prefix="rollout-exec-") as folder:
             streams = [Capture(Path(folder) / name, _EXEC_BYTES) for name in ("stdout", "stderr")]
             try:
                 ended = self._run(argv, {**self.environment(DEFAULT_PATH), **(env or {})}, binds, *streams)
@@ -155,19 +157,33 @@ class LiveStage:
         if self._cancel.is_set:
             raise Cancelled("the session ended")
         left = self._deadline - self._clock()
-        if left <= 0 and self._last is not None:
-            return self._last
+        if left <= 0:
+            return self._out_of_time()
         self._journal("exec", argv=list(argv)[:64])
         command = Command(
             argv=tuple(argv),
             env=env,
             binds=tuple(binds),
             network=self.episode.task.network,
-            wall=max(left, 0.001),
+            wall=left,
             prompt=self.prompt,
         )
         self._last = self._executor.run(self._stage, command, stdout, stderr, self._cancel)
         return self._last
+
+    def _out_of_time(self) -> Ended:
+        """The limit, for a command that was asked for after it."""
+        last = self._last
+        if last is None or last.termination != "wall_limit":
+            self._last = last = Ended(
+                exit_code=None,
+                termination="wall_limit",
+                stdout=Captured(file=self._streams[0].path.name),
+                stderr=Captured(file=self._streams[1].path.name),
+                tree_dead=True if last is None else last.tree_dead,
+                observed={} if last is None else last.observed,
+            )
+        return last
 
     def finished(self, *, failure: str | None = None) -> Ended:
         """How an agent that is not one command ended: as its last limit, or completed, or failed."""
@@ -186,6 +202,15 @@ class LiveStage:
             observed=last.observed if last is not None else {},
             findings=() if failure is None else (Finding(code="agent.failure", message=failure),),
         )
+
+
+@contextmanager
+def _of_the_machine() -> Iterator[None]:
+    """What the system refuses us while a command is run is the machine's fault, not the agent's."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(f"the command could not be run: {error.strerror or error}") from error
 
 
 def join_path(binds: Sequence[Bind]) -> str:

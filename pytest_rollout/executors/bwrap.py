@@ -152,14 +152,17 @@ def arguments(
     for key, value in env.items():
         args += ["--setenv", key, value]
     args += _system(host_network)
-    args += ["--proc", "/proc", "--dev", "/dev"]
-    args += ["--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
+    args += ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1", "--dev", "/dev"]
+    args += ["--ro-bind-try", "/dev/null", "/proc/keys"]
+    for folder in ("/dev/shm", "/tmp"):
+        args += ["--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", folder]
     args += ["--size", str(TMP_BYTES), "--perms", "0700", "--tmpfs", "/home/agent"]
     for bind in binds:
         args += ["--ro-bind", bind.source, bind.target]
     if prompt is not None:
         args += ["--ro-bind", prompt, PROMPT]
-    return [*args, *overlay, "--chdir", INSIDE]
+    # bubblewrap's own root and /dev are kept in memory without a bound, so nothing may be written there.
+    return [*args, *overlay, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", INSIDE]
 
 
 def _system(host_network: bool) -> list[str]:

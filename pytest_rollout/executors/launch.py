@@ -15,6 +15,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,27 +26,30 @@ import msgspec
 from pytest_rollout.errors import HostError, InfraError, IsolationError, SpawnError, StageError
 from pytest_rollout.executors.bwrap import MAX_PROCESSES, REMEDY, Bwrap
 from pytest_rollout.executors.protocol import Bind
+from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.executors.spawner import spawn
 from pytest_rollout.plain import printable
+from pytest_rollout.stage.leftovers import MARK
 from pytest_rollout.stage.root import Owner
 
 __all__ = ["Sandbox", "Status", "launch", "local_mounts", "prepared", "refusal"]
 
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/bin"}
 _PATIENCE = 30.0
+# Limits that are no task's own: no core dumps, no endless fork bomb; dash and bash name the second one differently.
+_LIMITS = f"ulimit -c 0; ulimit -u {MAX_PROCESSES} 2>/dev/null || ulimit -p {MAX_PROCESSES} 2>/dev/null; "
+_LIMITED = ("sh", "-c", _LIMITS + 'exec "$@"', "sh")
+# Says that the sandbox is made, waits to be let go, and becomes the agent. If we die first, it ends.
+_GATED = ("sh", "-c", _LIMITS + 'echo >&0 && read -r go && exec "$@" </dev/null', "sh")
 _MOUNT = (
     'while [ $# -gt 0 ] && [ "$1" != : ]; do mount --bind -- "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"'
 )
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What bubblewrap said of the command: its exit code (None: it never started, or bubblewrap was killed).
-
-    ``bubblewrap`` is the exit status of bubblewrap itself, ``namespaces`` the numbers of the command's.
-    """
+    """What bubblewrap said of the command: its exit code (None: it was killed), and its namespaces."""
 
     exit_code: int | None
-    bubblewrap: int
     namespaces: dict[str, int]
 
 
@@ -72,9 +76,9 @@ class Sandbox:
         self.process.wait()
         said = [self._first, *_lines(self._status)]
         os.close(self._status)
-        code = next((line["exit-code"] for line in said if "exit-code" in line), None)
+        code = next((line["exit-code"] for line in said if line.get("exit-code") in range(256)), None)
         namespaces = {key: value for key, value in self._first.items() if key.endswith("-namespace")}
-        return Status(exit_code=code, bubblewrap=self.process.returncode, namespaces=namespaces)
+        return Status(exit_code=code, namespaces=namespaces)
 
 
 def local_mounts(binds: Sequence[Bind], stage: str, unreachable: Sequence[bool]) -> tuple[list[Bind], list[str]]:
@@ -95,34 +99,35 @@ def local_mounts(binds: Sequence[Bind], stage: str, unreachable: Sequence[bool])
 
 
 def launch(
-    bwrap: Bwrap, args: Sequence[str], command: Sequence[str], *, owner: Owner, mounts: Sequence[str]
+    bwrap: Bwrap, args: Sequence[str], command: Sequence[str], *, owner: Owner, mounts: Sequence[str], mark: str
 ) -> Sandbox:
     """Start ``command`` in a sandbox, without standard input, and let it go once its pid 1 is held.
 
+    ``mark`` is in bubblewrap's environment: killed with us while it makes the sandbox, it leaves a process.
     Raises IsolationError when the machine refuses namespaces, HostError when it has no room for a
     process, StageError when the stage can't be mounted, SpawnError otherwise.
     """
     status_read, status_write = os.pipe()
-    block_read, block_write = os.pipe()
-    extra = {"--json-status-fd": status_write, "--block-fd": block_read}
+    gate, inside = socket.socketpair()
+    extra = {"--json-status-fd": status_write}
     try:
-        with prepared(bwrap, args, command, owner=owner, mounts=mounts, extra=extra) as (argv, options):
+        with prepared(bwrap, args, command, owner=owner, mounts=mounts, prelude=_GATED, extra=extra) as (argv, options):
             process = spawn(
                 argv,
-                stdin=subprocess.DEVNULL,
+                stdin=inside,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                **options,
+                **{**options, "env": {**options["env"], MARK: mark}},
             )
     except OSError as error:
         os.close(status_read)
-        os.close(block_write)
+        gate.close()
         raise HostError(f"no process could be started: {error.strerror}") from error
     finally:
         os.close(status_write)
-        os.close(block_read)
-    return _hold(process, status_read, block_write)
+        inside.close()
+    return _hold(process, status_read, gate)
 
 
 @contextmanager
@@ -133,22 +138,27 @@ def prepared(
     *,
     owner: Owner,
     mounts: Sequence[str] = (),
+    prelude: Sequence[str] = _LIMITED,
     extra: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """The words and the Popen options that start ``command`` in a sandbox, as the uid of ``owner``.
 
-    ``extra`` are options of bubblewrap that take a descriptor.
+    ``prelude`` becomes the command inside, ``extra`` are options of bubblewrap that take a descriptor.
     """
-    args_fd = _memory_file(args)
+    program = filter_program()
+    own = {"--args": _memory_file(b"".join(os.fsencode(arg) + b"\0" for arg in args))}
+    if program is not None:
+        own["--seccomp"] = _memory_file(program)
     try:
-        descriptors = {"--args": args_fd, **(extra or {})}
+        descriptors = {**own, **(extra or {})}
         words = [bwrap.path, *(word for option, fd in descriptors.items() for word in (option, str(fd)))]
-        words += ["--", "prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--", *command]
+        words += ["--", *prelude, *command]
         if owner.uid != os.geteuid():
             words = [*_mounting(mounts), *_dropping(owner), *words]
         yield words, {"env": _ENV, "cwd": "/", "pass_fds": tuple(descriptors.values())}
     finally:
-        os.close(args_fd)
+        for fd in own.values():
+            os.close(fd)
 
 
 def _mounting(mounts: Sequence[str]) -> list[str]:
@@ -162,42 +172,62 @@ def _dropping(owner: Owner) -> list[str]:
     return ["setpriv", f"--reuid={owner.uid}", f"--regid={owner.gid}", "--clear-groups", "--inh-caps=-all", "--"]
 
 
-def _memory_file(args: Sequence[str]) -> int:
-    """bubblewrap's arguments in memory: on its command line the agent could read them."""
-    fd = os.memfd_create("rollout-args")
+def _memory_file(data: bytes) -> int:
+    """A file in memory for bubblewrap to read: of its command line others would see more."""
+    fd = os.memfd_create("rollout")
     with open(fd, "wb", closefd=False) as file:
-        file.write(b"".join(os.fsencode(arg) + b"\0" for arg in args))
+        file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
-def _hold(process: subprocess.Popen[bytes], status: int, block: int) -> Sandbox:
+def _hold(process: subprocess.Popen[bytes], status: int, gate: socket.socket) -> Sandbox:
+    """Hold the pid 1 of a sandbox, then let its agent go.
+
+    The agent waits inside until bubblewrap has tied every process to its parent's life. Let go before
+    that (as ``--block-fd`` does, also when we die), it would outlive a kill of ours.
+    """
+    pidfd = None
     try:
         first = _first_line(status)
-        pidfd = None if first is None else os.pidfd_open(first["child-pid"])
-    except ProcessLookupError:
-        pidfd = None
+        if first is not None:
+            pidfd = _pidfd(first["child-pid"])
+        if first is not None and pidfd is not None and _is_ready(gate):
+            gate.sendall(b"\n")
+            return Sandbox(process, pidfd, status, first)
     except BaseException:
-        _end(process)  # first: closing the block lets the agent go
-        os.close(status)
-        os.close(block)
+        _give_up(process, status, pidfd, gate)
         raise
-    if first is None or pidfd is None:
-        said = _end(process)
-        os.close(status)
-        os.close(block)
-        raise refusal(said or f"exit status {process.returncode}")
-    try:
-        os.write(block, b"x")
-    except BrokenPipeError:
-        pass  # it failed while it made the sandbox, and has said why
     finally:
-        os.close(block)
-    return Sandbox(process, pidfd, status, first)
+        gate.close()
+    said = _give_up(process, status, pidfd, gate)
+    if process.returncode == -signal.SIGKILL:
+        said = said or f"it was not ready in {_PATIENCE:g} s"
+    raise refusal(said or f"exit status {process.returncode}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> str:
-    """Kill a bubblewrap that has not let its agent go; returns what it said."""
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _is_ready(gate: socket.socket) -> bool:
+    """Whether the sandbox was made, and its agent waits to be let go."""
+    gate.settimeout(_PATIENCE)
+    try:
+        return gate.recv(1) == b"\n"
+    except (TimeoutError, ConnectionError):
+        return False
+
+
+def _give_up(process: subprocess.Popen[bytes], status: int, pidfd: int | None, gate: socket.socket) -> str:
+    """End a sandbox whose agent was not let go; returns what bubblewrap said."""
+    gate.close()
+    os.close(status)
+    if pidfd is not None:
+        os.close(pidfd)
     try:
         os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
     except ProcessLookupError:

@@ -7,6 +7,7 @@ in its environment and killed; a process that clears its environment can escape 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -23,13 +24,12 @@ from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended
 from pytest_rollout.executors.spawner import spawn
 from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.leftovers import MARK, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
 from pytest_rollout.stage.view import CopyView, View
 
 __all__ = ["LocalExecutor"]
-
-_MARK = "ROLLOUT_PROCESS_MARK"
 
 
 class LocalExecutor:
@@ -47,8 +47,11 @@ class LocalExecutor:
         path = self._root.new_stage("home", "tmp", ours=True)
         try:
             shutil.copytree(baseline.path, f"{path}/copy", symlinks=True)
-        except (OSError, shutil.Error) as error:
-            raise StageError(f"the stage can't be made: {error}") from error
+        except OSError as error:  # shutil.Error is one too, with a list of texts
+            remove_tree(path)
+            said = error.args[0][0][2] if isinstance(error, shutil.Error) else str(error)
+            full = any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT))
+            raise (HostError if full else StageError)(f"the stage can't be made: {said}") from error
         return Stage(path=path, baseline=baseline)
 
     def prompt_file(self, stage: Stage) -> str:
@@ -57,7 +60,7 @@ class LocalExecutor:
     def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
         Path(self.prompt_file(stage)).write_bytes(command.prompt.encode("utf-8", "backslashreplace"))
         mark = os.path.basename(stage.path)
-        env = {"HOME": f"{stage.path}/home", "TMPDIR": f"{stage.path}/tmp", **command.env, _MARK: mark}
+        env = {"HOME": f"{stage.path}/home", "TMPDIR": f"{stage.path}/tmp", **command.env, MARK: mark}
         began = time.monotonic()
         process = self._spawn(command, env, f"{stage.path}/copy")
         pidfd = os.pidfd_open(process.pid)
@@ -129,28 +132,4 @@ def kill_tree(leader: int, mark: str) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
-    wanted = f"{_MARK}={mark}".encode()
-    for _ in range(20):
-        found = [pid for pid in _pids() if wanted in _environ(pid).split(b"\0")]
-        if not found:
-            return
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-
-
-def _environ(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+    kill_marked(lambda found: found == mark)

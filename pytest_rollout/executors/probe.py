@@ -8,11 +8,10 @@ a whiteout, and it is dead.
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from pathlib import Path
 
-from pytest_rollout.errors import IsolationError
+from pytest_rollout.errors import HostError, IsolationError
 from pytest_rollout.executors.bwrap import REMEDY
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
@@ -20,12 +19,13 @@ from pytest_rollout.executors.protocol import Command, Stage
 from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.stage.baseline import freeze
 from pytest_rollout.stage.root import StageRoot
+from pytest_rollout.stage.view import is_whiteout
 
 __all__ = ["probe"]
 
 _SCRIPT = """
 rm gone || exit 1
-cat "$1" 2>/dev/null && echo 'problem: a file of the host was read'
+cat "$1" >/dev/null 2>&1 && echo 'problem: a file of the host was read'
 grep -qa PYTEST_ROLLOUT_CANARY /proc/*/environ 2>/dev/null && echo 'problem: the environment of the host was read'
 grep -qv -e lo: -e '|' /proc/net/dev && echo 'problem: there is a network'
 grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || echo 'problem: a capability is held'
@@ -36,11 +36,13 @@ echo finished
 
 
 def probe(executor: SandboxExecutor, root: StageRoot) -> None:
-    """Raise IsolationError (or StageError, SpawnError) where the sandbox does not hold."""
+    """Raise IsolationError (or another InfraError) where the sandbox does not hold, or can't be tried."""
     os.environ["PYTEST_ROLLOUT_CANARY"] = "1"
     try:
         with tempfile.TemporaryDirectory(prefix="rollout-probe-") as folder:
             _probe(executor, root, Path(folder))
+    except OSError as error:
+        raise HostError(f"the sandbox can't be probed: {error}") from error
     finally:
         del os.environ["PYTEST_ROLLOUT_CANARY"]
 
@@ -62,7 +64,9 @@ def _probe(executor: SandboxExecutor, root: StageRoot, folder: Path) -> None:
             stream.close()
         said = streams[0].path.read_text(encoding="utf-8", errors="replace")
         if ended.exit_code != 0 or "problem:" in said or not said.rstrip().endswith("finished"):
-            complaint = " ".join([*said.split("\n"), streams[1].path.read_text("utf-8", "replace")]).strip()[:300]
+            problems = [line.removeprefix("problem: ") for line in said.splitlines() if line.startswith("problem: ")]
+            rest = f"{said}{streams[1].path.read_text('utf-8', 'replace')}"
+            complaint = "; ".join(problems) or " ".join(rest.split())[:300]
             raise IsolationError(f"the sandbox does not hold: {complaint or ended.termination}", hint=REMEDY)
         _look(stage)
     finally:
@@ -72,6 +76,6 @@ def _probe(executor: SandboxExecutor, root: StageRoot, folder: Path) -> None:
 
 def _look(stage: Stage) -> None:
     upper = Path(stage.path) / "u"
-    info = os.lstat(upper / "gone")
-    if not stat.S_ISCHR(info.st_mode) or info.st_rdev != 0 or not (upper / "written").is_file():
+    gone = os.lstat(upper / "gone") if os.path.lexists(upper / "gone") else None
+    if gone is None or not is_whiteout(gone) or not (upper / "written").is_file():
         raise IsolationError("the overlay of the stage does not show its changes on the host", hint=REMEDY)

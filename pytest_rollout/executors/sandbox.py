@@ -8,6 +8,7 @@ agents run as uid 65534, never as root.
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pytest_rollout.executors.bwrap import INSIDE, PROMPT, Bwrap, arguments, rea
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop, drain
-from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts, refusal
+from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended
 from pytest_rollout.stage.baseline import Baseline, freeze
@@ -26,6 +27,8 @@ from pytest_rollout.stage.root import StageRoot
 from pytest_rollout.stage.view import OverlayView, View
 
 __all__ = ["SandboxExecutor"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class SandboxExecutor:
@@ -64,8 +67,11 @@ class SandboxExecutor:
             prompt=prompt,
             host_network=command.network == "host",
         )
+        odd = [f"{name}={value}" for name, value in command.env.items() if not _NAME.fullmatch(name)]
+        argv = ("env", *odd, *command.argv) if odd else command.argv  # a shell drops a name that it can't use itself
         began = time.monotonic()
-        sandbox = launch(self._bwrap, args, command.argv, owner=self._root.owner, mounts=mounts)
+        mark = os.path.basename(stage.path)
+        sandbox = launch(self._bwrap, args, argv, owner=self._root.owner, mounts=mounts, mark=mark)
         streams = {sandbox.stdout.fileno(): stdout, sandbox.stderr.fileno(): stderr}
         stop, dead = self._drain(sandbox, streams, began + command.wall, cancel)
         duration = time.monotonic() - began
@@ -89,8 +95,6 @@ class SandboxExecutor:
         self, stop: Stop, status: Status, duration: float, streams: tuple[Capture, Capture], dead: bool
     ) -> Ended:
         if stop == "ended" and status.exit_code is None:
-            if status.bubblewrap == 1:
-                raise refusal(streams[1].path.read_text(encoding="utf-8", errors="replace"))
             raise HostError("the sandbox was killed from outside", forgeable=True)
         net = status.namespaces.get("net-namespace")
         return ended(

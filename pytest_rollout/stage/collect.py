@@ -64,15 +64,14 @@ def _keep(view: View, delta: Delta, folder: Path, allowed: int) -> tuple[Change,
         return delta.change(), 0, None
     path = show(delta.path)
     try:
-        where, inside = view.locate(delta.path)
         if kind == "symlink":
-            return delta.change(target=_link_target(where, inside)), 0, None
+            return delta.change(target=_link_target(view.layer, delta.path)), 0, None
         if kind != "file":
             return delta.change(), 0, Finding(code="special", message=f"a {kind}, not a file", path=path)
         if delta.info.st_size > allowed:
             finding = Finding(code="changes.bytes", message=f"{delta.info.st_size} bytes: not kept", path=path)
             return delta.change(), 0, finding
-        with reading(where, inside) as source:
+        with reading(view.layer, delta.path) as source:
             digest, used = _copy(source, folder, delta.path, allowed)
     except InfraError:
         raise

@@ -50,7 +50,14 @@ class StageReader:
 
     def exists(self, path: str) -> bool:
         """Whether anything is at ``path``: a link counts, whatever it points to."""
-        return self._stat(_relative(path)) is not None
+        raw = _relative(path)
+        try:
+            os.close(open_path(*self._view.locate(raw)))
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise EvidenceError(f"{show(raw)}: {error.strerror or error}") from None
+        return True
 
     def glob(self, pattern: str) -> list[str]:
         """The paths that fit, sorted; ``**`` crosses folders. At most 50,000 entries are looked at."""
@@ -102,6 +109,7 @@ class StageReader:
         return error.strerror or str(error)
 
 
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.ENAMETOOLONG}
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",

@@ -27,6 +27,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_rollout.errors import ConfigError, HostError, StageError
 from pytest_rollout.knobs import TAG_FILE
+from pytest_rollout.stage.leftovers import kill_marked
 from pytest_rollout.stage.removal import remove_tree
 
 __all__ = ["NOBODY", "Owner", "StageRoot", "default_root"]
@@ -167,7 +168,7 @@ class StageRoot:
         return target
 
     def reap(self) -> int:
-        """Remove the stages of processes that died, and the baselines that they left unfinished.
+        """End what processes that died left running, remove their stages and the baselines left unfinished.
 
         Returns how many stages there were.
         """
@@ -187,6 +188,7 @@ class StageRoot:
             except Timeout:
                 continue
             try:
+                kill_marked(lambda mark, lease=lease.name: mark.rpartition("-")[0] == lease)  # type: ignore[misc]
                 removed += self._remove_stages(lease.name)
                 lease.unlink(missing_ok=True)
             finally:

@@ -52,9 +52,16 @@ class TreeEntry:
 
 
 def show(path: bytes) -> str:
-    """A path for people and for JSON: UTF-8, other bytes and control characters as ``\\xff``."""
-    text = path.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in c.encode()) for c in text)
+    """A path for people and for JSON: UTF-8; backslashes, control characters and other bytes as ``\\xff``.
+
+    Two paths never look the same.
+    """
+    text = path.decode("utf-8", "surrogateescape")
+    return "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def _openat2(folder: int, path: bytes, flags: int) -> int:

@@ -18,9 +18,14 @@ __all__ = ["CopyView", "OverlayView", "View", "is_opaque", "is_whiteout"]
 
 
 class View(Protocol):
-    """Where evidence lies. ``baseline`` is a descriptor of the tree that the agent started from."""
+    """Where evidence lies.
+
+    ``baseline`` is a descriptor of the tree that the agent started from, ``layer`` of the one that
+    holds everything that it added or modified.
+    """
 
     baseline: int
+    layer: int
 
     def locate(self, path: bytes) -> tuple[int, bytes]:
         """The folder descriptor to open ``path`` below; raises OSError as an open would."""
@@ -63,11 +68,17 @@ def _missing(path: bytes) -> OSError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path))
 
 
+def _open_root(path: str) -> int:
+    """A folder of ours that the agent wrote in; it may have closed it for everybody, us included."""
+    os.chmod(path, stat.S_IMODE(os.lstat(path).st_mode) | stat.S_IRWXU, follow_symlinks=True)
+    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 class OverlayView:
     """The result of an overlay stage: ``upper`` over ``baseline``."""
 
     def __init__(self, upper: str, baseline: str) -> None:
-        self.upper = os.open(upper, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.upper = self.layer = _open_root(upper)
         self.baseline = os.open(baseline, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def locate(self, path: bytes) -> tuple[int, bytes]:
@@ -122,7 +133,7 @@ class CopyView:
     """The result of a copied stage: everything is in ``copy``."""
 
     def __init__(self, copy: str, baseline: str) -> None:
-        self.copy = os.open(copy, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.copy = self.layer = _open_root(copy)
         self.baseline = os.open(baseline, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def locate(self, path: bytes) -> tuple[int, bytes]:

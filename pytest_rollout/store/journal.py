@@ -50,7 +50,9 @@ class _Lines:
             raise recording_error("the journal", self.path, error) from error
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class ResultsJournal:
@@ -64,7 +66,7 @@ class ResultsJournal:
         self._lines.append(msgspec.json.encode(result))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Give the file back; may be called twice."""
         self._lines.close()
 
 
@@ -81,5 +83,5 @@ class AttemptJournal:
         self._lines.append(msgspec.json.encode(line))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Give the file back; may be called twice."""
         self._lines.close()

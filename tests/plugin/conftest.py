@@ -143,9 +143,8 @@ class Suite:
             self.write({"conftest.py": conftest})
         (self.root / "report.xml").unlink(missing_ok=True)
         known = {run.name for run in ResultsFolder(self.root / ".rollout").all_runs()}
-        done = self._pytester.runpytest_subprocess(
-            "-p", "xdist", "-p", "rollout", "-p", "no:cacheprovider", self.workers, "--junitxml=report.xml", *args
-        )
+        plugins = ("-p", "xdist", "-p", "rollout", "-p", "no:cacheprovider")
+        done = self._pytester.runpytest_subprocess(*plugins, self.workers, "--junitxml=report.xml", *args, timeout=300)
         ran = self.left(done.stdout.str(), done.stderr.str(), status=int(done.ret), known=known)
         if checked:
             check_whole(ran)

@@ -245,6 +245,38 @@ def test_a_teardown_that_fails_after_scoring(suite: Suite) -> None:
     assert ran.status == 75
 
 
+def test_a_reward_that_comes_after_the_verdict(suite: Suite) -> None:
+    ran = suite.run("""
+        import pytest
+
+        CALLS = {
+            "check": lambda reward: reward.check("late").__enter__(),
+            "add": lambda reward: reward.add("late", 0),
+            "set": lambda reward: reward.set(0),
+            "metric": lambda reward: reward.metric("late", 0),
+        }
+
+        @pytest.fixture(params=CALLS)
+        def late(bundle, reward, request):
+            yield
+            CALLS[request.param](reward)
+
+        @pytest.mark.rollout(agent="echo x > a")
+        def test_it(late, bundle):
+            assert bundle.exists("a")
+        """)
+    assert set(ran.verdicts.values()) == {("passed", None, 1.0)}
+    warnings = {node[8:-1]: result.warnings for node, result in ran.results.items()}
+    assert warnings == {
+        method: (
+            f"the teardown failed: test_suite.py:{line}: pytest_rollout.errors.CheckerError: "
+            f"reward.{method}('{'reward' if method == 'set' else 'late'}'): the rollout is judged already",
+        )
+        for line, method in enumerate(("check", "add", "set", "metric"), start=5)
+    }
+    assert ran.status == 0
+
+
 def test_a_teardown_alone_does_not_change_the_exit_status(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

@@ -167,12 +167,46 @@ def test_an_interrupt_while_agents_run(suite: Suite) -> None:
         text=True,
         start_new_session=True,
     )
-    with open(ready) as started:
-        started.read()
-    os.killpg(process.pid, signal.SIGINT)
-    text, _ = process.communicate(timeout=60)
+    try:
+        with open(ready) as started:
+            started.read()
+        os.killpg(process.pid, signal.SIGINT)
+        text, _ = process.communicate(timeout=120)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
     assert process.returncode == 2, text
     ran = suite.left(text)
     assert ran.verdicts == {"test_sleeps": ("infra", "cancelled", None)}
     assert "1 rollout: 0 passed, 0 failed, 1 infra" in ran.block()
+    assert list((suite.stage_root / "stages").iterdir()) == []
+
+
+def test_an_interrupt_while_the_thread_starts(suite: Suite) -> None:
+    """The thread of the attempt may run before its start returns: it is cancelled and recorded all the same."""
+    ran = suite.run(
+        """
+        import pytest
+
+        @pytest.mark.rollout(agent="echo x > a; sleep 300")
+        def test_sleeps(bundle):
+            assert bundle.exists("a")
+        """,
+        conftest="""
+            import threading
+
+            start = threading.Thread.start
+
+            def interrupted(self):
+                start(self)
+                if self.name == "rollout":
+                    raise KeyboardInterrupt
+
+            threading.Thread.start = interrupted
+            """,
+        checked=False,
+    )
+    assert ran.status == 2
+    assert ran.verdicts == {"test_sleeps": ("infra", "cancelled", None)}
     assert list((suite.stage_root / "stages").iterdir()) == []

@@ -118,6 +118,7 @@ def test_keywords_and_deselection(suite: Suite) -> None:
     assert {verdict[0] for verdict in ran.verdicts.values()} == {"passed"}
 
 
+@pytest.mark.slow
 def test_only_failed_samples_run_again(suite: Suite) -> None:
     source = """
         import pytest

@@ -216,6 +216,8 @@ def test_json_at_the_bounds_is_read() -> None:
     assert parse_json("1.7976931348623157e308", "x") == 1.7976931348623157e308
     assert parse_json("[" + "[]," * 5000 + '"[[[["]', "x")[-1] == "[[[["
     assert parse_json('{"a": 1, "a": 2}', "x") == {"a": 2}
+    assert parse_json("[[]," + "[" * 199 + "]" * 199 + "]", "x")[0] == []
+    assert parse_json("[" * 199 + '{"a": "[[[["}' + "]" * 199, "x") is not None
 
 
 @given(
@@ -254,6 +256,13 @@ def diff(old: bytes | None, new: bytes | None, *, path: str = "f", kind: Any = N
             b"a\n",
             b"b",
             "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n\\ No newline at end of file\n",
+            1,
+            1,
+        ),
+        (
+            b"".join(b"%d\n" % number for number in range(9)),
+            b"".join(b"%d\n" % number for number in (*range(4), 44, *range(5, 9))),
+            "--- a/f\n+++ b/f\n@@ -2,7 +2,7 @@\n 1\n 2\n 3\n-4\n+44\n 5\n 6\n 7\n",
             1,
             1,
         ),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_rollout.knobs import KNOBS, TAG
+from pytest_rollout.knobs import KNOBS, TAG, TAG_FILE
 from pytest_rollout.settings import Settings
-from pytest_rollout.store import folder
 
 
 def test_every_name_is_there_once_and_begins_with_rollout() -> None:
@@ -38,5 +37,5 @@ def test_every_knob_is_a_field_of_the_settings() -> None:
 
 
 def test_the_mark_of_a_folder_of_results_is_in_its_tag_file() -> None:
-    assert folder._TAG_FILE.startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
-    assert TAG in folder._TAG_FILE
+    assert TAG_FILE.startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+    assert TAG in TAG_FILE

@@ -47,6 +47,14 @@ def test_limits_and_env_are_merged_by_field() -> None:
     assert near["env"] == {"A": "near"}
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "odd"), [("limits", Limits(wall=1), "5m"), ("env", {"A": "1"}, ["A"]), ("env", {"A": "1"}, None)]
+)
+def test_what_can_not_be_merged_is_left_to_the_nearest(name: str, good: object, odd: object) -> None:
+    assert merge([((), {name: odd}), ((), {name: good})]) == {name: odd}
+    assert merge([((), {name: good}), ((), {name: odd})]) == {name: good}
+
+
 def test_a_problem_of_any_merged_limits_is_told() -> None:
     near, far = {"limits": Limits(wall=1)}, {"limits": Limits(memory=1)}
     expected = "Limits(memory=…) is not enforced by this version, so it is refused; 'wall' and 'output' are"
@@ -176,6 +184,7 @@ def test_texts_can_be_encoded(tmp_path: Path) -> None:
         ({"env": {"A": "\0"}}, "rollout(env=…): 'A' is not a name of a variable, or its value has a NUL"),
         ({"env": {"ROLLOUT_ID": "1"}}, "rollout(env=…): 'ROLLOUT_ID' begins with ROLLOUT_, which is set by the plugin"),
         ({"seed": -1}, "rollout(seed=-1): it is not a whole number from 0 up"),
+        ({"seed": 2**62}, f"rollout(seed={2**62}): it is not a whole number from 0 up"),
         ({"seed": True}, "rollout(seed=True): it is not a whole number from 0 up"),
         ({"seed": 1.0}, "rollout(seed=1.0): it is not a whole number from 0 up"),
         ({"threshold": 1.5}, "rollout(threshold=1.5): it is not a number from 0 to 1"),
@@ -194,7 +203,9 @@ def test_what_is_refused(tmp_path: Path, arguments: dict[str, Any], message: str
     assert refusal(task_of, tmp_path, **arguments) == message.replace("TMP", str(tmp_path))
 
 
-@pytest.mark.parametrize("edge", [{"threshold": 0}, {"threshold": 0.0}, {"seed": 0}, {"seed": 2**62 - 1}, {"tags": ()}])
+@pytest.mark.parametrize(
+    "edge", [{"threshold": 0}, {"threshold": 0.0}, {"seed": 0}, {"seed": 2**62 - 1}, {"tags": ()}, {"id": "x" * 500}]
+)
 def test_the_edges_are_taken(tmp_path: Path, edge: dict[str, Any]) -> None:
     (name,) = edge
     assert getattr(task_of(tmp_path, **edge), name) == edge[name]

@@ -165,6 +165,18 @@ def test_deep_values_are_cut_and_shallow_ones_are_not() -> None:
     assert_plain(clean(nest(50_000)))
 
 
+def test_clean_text_is_no_copy_where_nothing_is_to_clean() -> None:
+    text = "".join(["rollout", ".task"])
+    assert clean_text(text) is text
+
+
+def test_clean_text_of_a_subclass_is_plain() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    assert type(clean_text(Name("agent"))) is str
+
+
 @given(TEXTS)
 def test_clean_text_encodes_and_keeps_what_could_be_encoded(text: str) -> None:
     cleaned = clean_text(text)

@@ -263,15 +263,16 @@ def test_binds_prompt_environment_and_overlay_are_as_given() -> None:
     assert ("/m/0", "/opt/x") in pairs(args, "--ro-bind", 2)
     assert ("/s/prompt", "/rollout/prompt.txt") in pairs(args, "--ro-bind", 2)
     assert pairs(args, "--setenv", 2) == [("A", "1"), ("B", "--bind / /")]
-    assert args[-8:-2] == ["--overlay-src", "/base", "--overlay", "/u", "/w", "/stage"]
+    assert args[-12:-6] == ["--overlay-src", "/base", "--overlay", "/u", "/w", "/stage"]
     assert "--bind" not in args
 
 
 def test_files_in_memory_are_bounded() -> None:
     args = some()
-    assert pairs(args, "--tmpfs", 1) == [("/tmp",), ("/home/agent",)]
-    assert pairs(args, "--size", 1) == [(str(1 << 30),)] * 2
-    assert pairs(args, "--perms", 1) == [("1777",), ("0700",)]
+    assert pairs(args, "--tmpfs", 1) == [("/dev/shm",), ("/tmp",), ("/home/agent",)]
+    assert pairs(args, "--size", 1) == [(str(1 << 30),)] * 3
+    assert pairs(args, "--perms", 1) == [("1777",), ("1777",), ("0700",)]
+    assert pairs(args, "--remount-ro", 1) == [("/dev",), ("/",)]
 
 
 def test_a_placed_binary_keeps_the_modes_that_it_needs(hidden: Path, private_folder: Path) -> None:

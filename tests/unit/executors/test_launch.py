@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +15,10 @@ import pytest
 
 from pytest_rollout.errors import HostError, InfraError, IsolationError, SpawnError, StageError
 from pytest_rollout.executors import launch as module
+from pytest_rollout.executors import sandbox as its_module
 from pytest_rollout.executors.bwrap import Bwrap
 from pytest_rollout.executors.launch import launch, local_mounts, refusal
 from pytest_rollout.executors.protocol import Bind
-from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.stage.root import Owner, StageRoot
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = os.geteuid() == 0
 BASH = """#!/bin/bash
-while [ $# -gt 0 ]; do case "$1" in --json-status-fd) status=$2;; --block-fd) block=$2;; esac; shift; done
+while [ $# -gt 0 ]; do case "$1" in --json-status-fd) status=$2;; esac; shift; done
 """
 
 pytestmark = pytest.mark.skipif(not os.access("/bin/bash", os.X_OK), reason="the fake bubblewrap is a bash script")
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.skipif(not os.access("/bin/bash", os.X_OK), reason="the
 
 @pytest.fixture
 def fake(private_folder: Path) -> Callable[[str], Bwrap]:
-    """A bubblewrap out of bash lines; ``$status`` and ``$block`` are its descriptors."""
+    """A bubblewrap out of bash lines; ``$status`` is its descriptor, standard input the gate."""
 
     def make(script: str) -> Bwrap:
         path = private_folder / "bwrap"
@@ -47,7 +49,7 @@ def failure(bwrap: Bwrap) -> InfraError:
     """The error of a launch; no descriptor is left open."""
     before = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(InfraError) as caught:
-        launch(bwrap, [], ["true"], owner=Owner.of_this_process(), mounts=())
+        launch(bwrap, [], ["true"], owner=Owner.of_this_process(), mounts=(), mark="x-0")
     assert sorted(os.listdir("/proc/self/fd")) == before
     return caught.value
 
@@ -92,17 +94,13 @@ def failure(bwrap: Bwrap) -> InfraError:
         ("", SpawnError, "the sandbox did not start: exit status 1"),
     ],
 )
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["", "sleep 30 & echo '{ \"child-pid\": '$!' }' >&$status; kill -9 $!; "])
 def test_a_refusal_tells_whose_fault_it_is(
-    fake: Callable[[str], Bwrap], stage_root: StageRoot, when: str, said: str, kind: type[InfraError], message: str
+    fake: Callable[[str], Bwrap], when: str, said: str, kind: type[InfraError], message: str
 ) -> None:
-    """The same message before bubblewrap's first line and after it, where the pid is known already."""
-    tell = "printf '%s\\n' \"$said\" >&2; exit 1"
-    if when == "before":
-        error = failure(fake(f"said={_quoted(said)}; {tell}"))
-    else:
-        error = failure_in_stage(fake(f"said={_quoted(said)}; sleep 30 & echo '{{ \"child-pid\": '$!' }}' >&$status; kill -9 $!; {tell}"), stage_root)  # fmt: skip  # noqa: E501
-        message = message.replace("exit status 1", "it said nothing")
+    """The same before bubblewrap's first line and after it, when the pid is known already."""
+    tell = f"printf '%s' {_quoted(said)} >&2; " if said else ""
+    error = failure(fake(f"{when}{tell}exit 1"))
     assert type(error) is kind
     assert error.message == message
     assert not error.forgeable
@@ -114,28 +112,6 @@ def test_a_refusal_tells_whose_fault_it_is(
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
-
-
-def failure_in_stage(bwrap: Bwrap, root: StageRoot) -> InfraError:
-    """The error of a run with this bubblewrap."""
-    from pytest_rollout.executors.cancel import Cancel
-    from pytest_rollout.executors.capture import Capture
-    from pytest_rollout.executors.protocol import Command
-
-    executor = SandboxExecutor(root, bwrap)
-    stage = executor.provision(executor.prepare(None))
-    streams = [Capture(root.path / name, 10_000) for name in ("stdout", "stderr")]
-    cancel = Cancel()
-    before = sorted(os.listdir("/proc/self/fd"))
-    try:
-        with pytest.raises(InfraError) as caught:
-            executor.run(stage, Command(argv=("true",), wall=20.0), streams[0], streams[1], cancel)
-        assert sorted(os.listdir("/proc/self/fd")) == before
-    finally:
-        cancel.close()
-        for stream in streams:
-            stream.close()
-    return caught.value
 
 
 def test_the_remedy_for_ubuntu_is_named_where_its_switch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,15 +128,16 @@ def test_the_remedy_for_ubuntu_is_named_where_its_switch_is_there(monkeypatch: p
     ]
 
 
+@pytest.mark.parametrize("when", ["", "echo '{ \"child-pid\": '$$' }' >&$status; "])
 def test_one_that_hangs_is_killed_with_its_children(
-    fake: Callable[[str], Bwrap], monkeypatch: pytest.MonkeyPatch, private_folder: Path
+    fake: Callable[[str], Bwrap], monkeypatch: pytest.MonkeyPatch, private_folder: Path, when: str
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 1.0)
     pids = private_folder / "pids"
     pids.mkdir(mode=0o777)
     pids.chmod(0o777)
-    error = failure(fake(f"sleep 300 & echo $! $$ > {pids}/these; echo started >&2; wait"))
-    assert (type(error), error.message) == (SpawnError, "the sandbox did not start: started")
+    error = failure(fake(f"{when}sleep 300 & echo $! $$ > {pids}/these; wait"))
+    assert (type(error), error.message) == (SpawnError, "the sandbox did not start: it was not ready in 1 s")
     for pid in map(int, (pids / "these").read_text().split()):
         assert gone(pid), f"{pid} lives"
 
@@ -178,28 +155,39 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_an_agent_is_not_let_go_where_it_can_not_be_held(
-    fake: Callable[[str], Bwrap], monkeypatch: pytest.MonkeyPatch, private_folder: Path
-) -> None:
+def test_an_agent_is_not_let_go_where_it_can_not_be_held(sandbox: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(pid: int) -> int:
         raise OSError(24, "Too many open files")
 
-    (private_folder / "marks").mkdir()
-    (private_folder / "marks").chmod(0o777)
-    mark = private_folder / "marks/let-go"
-    bwrap = fake(f"echo '{{ \"child-pid\": '$$' }}' >&$status; echo up > {mark}.up; read -n1 <&$block; echo x > {mark}")
     with monkeypatch.context() as patch:
         patch.setattr("os.pidfd_open", no_room)
-        before = sorted(os.listdir("/proc/self/fd"))
+        stage = sandbox.stage()
         with pytest.raises(OSError, match="Too many open files"):
-            launch(bwrap, [], ["true"], owner=Owner.of_this_process(), mounts=())
-        assert sorted(os.listdir("/proc/self/fd")) == before
-    assert not mark.exists()
+            sandbox.run("echo x > ran", over=stage)
+    assert sandbox.run("ls", over=stage).text == ""
+    assert sandbox.run("echo x > ran", over=stage).changes == {"ran": "added file"}
+
+
+def test_an_agent_ends_unstarted_where_we_are_killed_before_it_was_let_go(
+    sandbox: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the gate, as a kill of this process brings it about, is no permission to start."""
+    stage = sandbox.stage()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_is_ready", lambda gate: gate.recv(1) == b"never")
+        with pytest.raises(SpawnError):
+            sandbox.run("echo x > ran", over=stage)
+    assert sandbox.run("true", over=stage).changes == {}
+    assert sandbox.run("echo x > ran", over=stage).changes == {"ran": "added file"}
 
 
 def test_a_bubblewrap_that_is_not_there_is_the_hosts_failure(tmp_path: Path) -> None:
     error = failure(Bwrap(path=str(tmp_path / "none"), origin="x", version="0.11.0", digest="x"))
-    assert (type(error), error.message) == (HostError, "no process could be started: No such file or directory")
+    if ROOT:  # the program that drops the uid does not find it
+        assert (type(error), error.message.split(":")[0]) == (SpawnError, "the sandbox did not start")
+        assert "No such file or directory" in error.message
+    else:
+        assert (type(error), error.message) == (HostError, "no process could be started: No such file or directory")
 
 
 def test_a_baseline_that_is_gone_is_a_failure_of_the_stage(sandbox: Lab) -> None:
@@ -221,11 +209,67 @@ def test_a_bind_that_is_gone_is_a_failure_of_the_stage(sandbox: Lab) -> None:
         sandbox.run("true", binds=(Bind(source="/no/such", target="/opt/x"),))
 
 
-def test_a_sandbox_that_was_killed_from_outside_is_the_hosts_failure(
-    sandbox: Lab, bwrap: Bwrap, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pytest_rollout.executors import sandbox as its_module
+ORPHAN = """
+import os, sys
+from pathlib import Path
+from pytest_rollout.executors import bwrap, cancel, capture, protocol, sandbox
+from pytest_rollout.stage.root import StageRoot
+top = Path(sys.argv[1])
+root = StageRoot(top / "root")
+found = bwrap.find_bwrap(root.path / "bin", dropped=os.geteuid() == 0)
+executor = sandbox.SandboxExecutor(root, found)
+stage = executor.provision(executor.prepare(None))
+streams = [capture.Capture(top / f"{root._lease_name}-{name}", 1000) for name in ("stdout", "stderr")]
+print(f"{stage.path}/u/beat", flush=True)
+script = "while :; do echo x >> beat; sleep 0.05; done"
+command = protocol.Command(argv=("sh", "-c", script), env={"PATH": "/usr/bin:/bin"}, wall=600.0)
+executor.run(stage, command, streams[0], streams[1], cancel.Cancel())
+"""
 
+
+@pytest.mark.slow
+def test_no_agent_outlives_a_kill_of_this_process_at_any_moment(private_folder: Path) -> None:
+    """Killed 0 to 200 ms after a launch began, 60 times: while the sandbox is made, and while the agent runs."""
+    beats = []
+    for number in range(60):
+        with subprocess.Popen(
+            [sys.executable, "-c", ORPHAN, str(private_folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            beats.append(Path(process.stdout.readline().strip()))
+            time.sleep(0.2 * number / 60)
+            process.kill()
+    time.sleep(1.0)
+    sizes = [beat.stat().st_size if beat.exists() else 0 for beat in beats]
+    ran = sum(size > 0 for size in sizes)
+    assert 5 <= ran <= 55  # some were killed before, and some after their agent had begun
+    time.sleep(1.0)
+    assert [beat.stat().st_size if beat.exists() else 0 for beat in beats] == sizes
+    root = StageRoot(private_folder / "root")
+    root.reap()  # what was killed while it made a sandbox may have left a process that waits for ever
+    root.close()
+    leases = {beat.parent.parent.name for beat in beats}
+    assert [pid for pid in _marked() if _marked()[pid] in leases] == []
+
+
+def _marked() -> dict[int, str]:
+    """The marks of the processes of this machine."""
+    found: dict[int, str] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        marks = [item.partition(b"=")[2].decode() for item in items if item.startswith(b"ROLLOUT_PROCESS_MARK=")]
+        found |= {int(pid): mark for mark in marks}
+    return found
+
+
+def test_a_sandbox_that_was_killed_from_outside_is_the_hosts_failure(
+    sandbox: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(*args: object, **options: object) -> module.Sandbox:
         started = launch(*args, **options)  # type: ignore[arg-type]
         started.process.send_signal(signal.SIGKILL)
@@ -264,13 +308,13 @@ def test_what_is_said_in_pieces_is_read_whole(fake: Callable[[str], Bwrap]) -> N
     sleep 60 & pid=$!
     printf '{ "child-pid": ' >&$status; sleep 0.1; printf "$pid, \\"net-namespace\\": 42 " >&$status; sleep 0.1
     echo '}' >&$status
-    read -n1 <&$block
+    echo >&0; read -r go; [ "$go" = "" ] || exit 1
     kill -9 $pid; wait $pid
     echo out; echo '{ "exit-code": 7 }' >&$status; exit 7
     """
     before = sorted(os.listdir("/proc/self/fd"))
-    sandbox = launch(fake(script), [], ["true"], owner=Owner.of_this_process(), mounts=())
+    sandbox = launch(fake(script), [], ["true"], owner=Owner.of_this_process(), mounts=(), mark="x-0")
     assert sandbox.stdout.read() == b"out\n"
     status = sandbox.finish()
-    assert (status.exit_code, status.bubblewrap, status.namespaces) == (7, 7, {"net-namespace": 42})
+    assert (status.exit_code, status.namespaces) == (7, {"net-namespace": 42})
     assert sorted(os.listdir("/proc/self/fd")) == before

@@ -44,7 +44,7 @@ def test_a_process_outlives_the_thread_that_asked_for_it() -> None:
 def test_the_thread_lives_on_and_is_one() -> None:
     for _ in range(3):
         threads: list[int] = []
-        asking = threading.Thread(target=lambda threads=threads: threads.append(spawn(["true"]).wait()))  # type: ignore[misc]
+        asking = threading.Thread(target=lambda threads=threads: threads.append(spawn(["true"]).wait()))
         asking.start()
         asking.join()
         assert threads == [0]

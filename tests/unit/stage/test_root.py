@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,13 @@ def test_a_stage_belongs_to_the_agents_uid(stage_root: StageRoot) -> None:
         info = os.lstat(path)
         assert (info.st_uid, info.st_gid) == (owner.uid, owner.gid)
     assert os.lstat(stage_root.path).st_uid == os.geteuid()
+
+
+def test_a_stage_can_be_ours(stage_root: StageRoot) -> None:
+    stage = stage_root.new_stage("home", ours=True)
+    for path in (stage, f"{stage}/home"):
+        info = os.lstat(path)
+        assert (info.st_uid, stat.S_IMODE(info.st_mode)) == (os.geteuid(), 0o700)
 
 
 def test_stages_have_opaque_names_of_their_own(stage_root: StageRoot) -> None:
@@ -275,3 +283,49 @@ def test_a_stage_without_a_lease_is_removed(stage_root: StageRoot) -> None:
     (stage_root.stages / "0123456789ab-0/u").mkdir(parents=True)
     assert stage_root.reap() == 1
     assert os.listdir(stage_root.stages) == [os.path.basename(mine)]
+
+
+LOCAL = """
+import sys
+from pathlib import Path
+from pytest_rollout.executors import cancel, capture, local, protocol
+from pytest_rollout.stage.root import StageRoot
+top = Path(sys.argv[1])
+executor = local.LocalExecutor(StageRoot(top / "root"))
+stage = executor.provision(executor.prepare(None))
+streams = [capture.Capture(top / name, 1000) for name in ("stdout", "stderr")]
+print(stage.path, flush=True)
+script = "setsid sh -c 'while :; do echo x >> beat; sleep 0.02; done' & while :; do sleep 1; done"
+command = protocol.Command(argv=("sh", "-c", script), env={"PATH": "/usr/bin:/bin"}, wall=600.0)
+executor.run(stage, command, streams[0], streams[1], cancel.Cancel())
+"""
+
+
+def test_what_a_killed_process_left_running_is_ended_and_nothing_else(
+    private_folder: Path, hold: Callable[[Path, int], subprocess.Popen[str]], within: Callable[..., Any]
+) -> None:
+    """Without a sandbox agents live on when their session is killed; the next start ends them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCAL, str(private_folder)], stdout=subprocess.PIPE, text=True
+    ) as session:
+        assert session.stdout is not None
+        stage = Path(session.stdout.readline().strip())
+        beat = stage / "copy/beat"
+        within(20, lambda: [None for _ in iter(lambda: beat.exists() and beat.stat().st_size > 0, True)])
+        session.kill()
+    living = hold(private_folder / "root", 1)
+    (lease,) = {name.name.rpartition("-")[0] for name in stage.parent.iterdir()} - {stage.name.rpartition("-")[0]}
+    with subprocess.Popen(["sleep", "60"], env={"ROLLOUT_PROCESS_MARK": f"{lease}-0"}) as of_the_living:
+        moved = private_folder / "elsewhere"
+        os.rename(stage, moved)  # out of reach of the clean-up, to see the beat afterwards
+        root = StageRoot(private_folder / "root")
+        size = (moved / "copy/beat").stat().st_size
+        within(20, lambda: [None for _ in iter(lambda: (moved / "copy/beat").stat().st_size > size, True)])  # it lives
+        root.reap()
+        size = (moved / "copy/beat").stat().st_size
+        time.sleep(0.2)
+        assert (moved / "copy/beat").stat().st_size == size
+        assert of_the_living.poll() is None
+        of_the_living.kill()
+        root.close()
+    living.communicate()

@@ -1,0 +1,59 @@
+"""A small filter of system calls, for what namespaces leave open.
+
+The agent shares its uid with pid 1 of its namespace, and the session keyring and vsock with the
+host. So it may not trace or read other processes, take their descriptors, use keyrings, make vsock
+sockets, or reach any of that through io_uring or another architecture's calls. Tracing among the
+agent's own processes goes with it: no debugger works in a stage.
+
+The program is classic BPF as in seccomp(2); the numbers are those of the kernel's tables.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+
+import msgspec
+
+__all__ = ["filter_program"]
+
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_AF_VSOCK = 40
+_X32 = 0x40000000
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """The audit number of an architecture, and its numbers of the calls."""
+
+    arch: int
+    refused: tuple[int, ...]
+    socket: int
+
+
+# ptrace, process_vm_readv, process_vm_writev, kcmp, add_key, request_key, keyctl, userfaultfd, pidfd_getfd
+_TABLES = {
+    "x86_64": _Table(0xC000003E, (101, 310, 311, 312, 248, 249, 250, 323, 438), 41),
+    "aarch64": _Table(0xC00000B7, (117, 270, 271, 272, 217, 218, 219, 282, 438), 198),
+}
+_IO_URING = (425, 426, 427)
+
+
+def filter_program(machine: str | None = None) -> bytes | None:
+    """The filter for this machine (as ``uname -m`` names it), or None for one without a table here."""
+    table = _TABLES.get(machine or platform.machine())
+    if table is None:
+        return None
+    refuse, unknown, allow = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS, _ALLOW
+    lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, table.arch), (_RETURN, 0, 0, refuse), (_LOAD, 0, 0, _NUMBER)]
+    if table.arch == _TABLES["x86_64"].arch:
+        lines += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, unknown)]
+    for number in table.refused:
+        lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
+    for number in _IO_URING:
+        lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, unknown)]
+    lines += [(_EQUAL, 0, 3, table.socket), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
+    lines += [(_EQUAL, 0, 1, _AF_VSOCK), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, allow)]
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
