@@ -15,9 +15,18 @@ from pytest_rollout.executors.protocol import Bind
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.plain import nearest
 
-__all__ = ["FIELDS", "CommandAgent", "check_fields"]
+__all__ = ["FIELDS", "CommandAgent", "check_fields", "refuse_fields"]
 
-FIELDS = ("prompt", "prompt_file", "task", "sample", "attempt", "seed", "rollout_id")
+_VARIABLES = {
+    "prompt": "ROLLOUT_PROMPT_FILE",
+    "prompt_file": "ROLLOUT_PROMPT_FILE",
+    "task": "ROLLOUT_TASK",
+    "sample": "ROLLOUT_SAMPLE",
+    "attempt": "ROLLOUT_ATTEMPT",
+    "seed": "ROLLOUT_SEED",
+    "rollout_id": "ROLLOUT_ID",
+}
+FIELDS = tuple(_VARIABLES)
 
 
 class CommandAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +68,16 @@ class CommandAgent(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, stage: LiveStage) -> Ended:
         env = {**self.env, **stage.environment(join_path(self.binds))}
         return stage.execute(self.argv(stage.episode, stage.prompt_file), env=env, binds=self.binds)
+
+
+def refuse_fields(text: str, where: str) -> None:
+    """Raise ConfigError where a text has a field in it: it would reach the shell as it is."""
+    for field in FIELDS:
+        if f"{{{field}}}" in text:
+            raise ConfigError(
+                f"{where}: the text {text!r} has the field {{{field}}}, but fields are filled in lists only",
+                hint=f"Write a list, or use the variable ${_VARIABLES[field]} in the text.",
+            )
 
 
 def check_fields(words: Sequence[str], where: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pytest_rollout.agents.command import CommandAgent, check_fields
+from pytest_rollout.agents.command import CommandAgent, check_fields, refuse_fields
 from pytest_rollout.agents.function import FunctionAgent
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.paths import find_program, resolve_paths
@@ -58,10 +58,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 _KEYS = ("command", "version", "paths", "env", "infra_exit_codes", "pins")
 
 
-def load_config(path: Path, *, must_exist: bool) -> dict[str, AgentConfig]:
+def load_config(path: Path, *, must_exist: bool) -> Mapping[str, AgentConfig]:
     """The named agents of a ``rollout.toml``; none where the file isn't there.
 
-    Raises ConfigError that names the file, the table, the key and what is valid.
+    Every table is checked here but for what it needs of this machine, see :class:`Named`. Raises ConfigError that names the file, the table, the key and what is valid.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -77,7 +77,35 @@ def load_config(path: Path, *, must_exist: bool) -> dict[str, AgentConfig]:
     tables = data.get("agents", {})
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(f"{path}: agents are tables: [agents.NAME]")
-    return {name: _read_agent(name, table, path) for name, table in tables.items()}
+    for name, table in tables.items():
+        _check_table(name, table, path)
+    return Named(tables, path)
+
+
+class Named(Mapping[str, "AgentConfig"]):
+    """The agents of one ``rollout.toml``. Its paths and programs are looked for when an agent is taken:
+
+    a file that many machines share may name agents that are not on this one. Taking one raises
+    ConfigError where what it needs is not there.
+    """
+
+    def __init__(self, tables: Mapping[str, dict[str, Any]], path: Path) -> None:
+        self._tables, self.path = tables, path
+        self._made: dict[str, AgentConfig] = {}
+
+    def __getitem__(self, name: str) -> AgentConfig:
+        if name not in self._made:
+            self._made[name] = _read_agent(name, self._tables[name], self.path)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
 
 
 def _refuse_unknown(table: Mapping[str, Any], valid: Sequence[str], where: str) -> None:
@@ -86,13 +114,25 @@ def _refuse_unknown(table: Mapping[str, Any], valid: Sequence[str], where: str) 
             raise ConfigError(f"{where}: unknown key {key!r}; valid: {', '.join(valid)}.{nearest(key, valid)}")
 
 
-def _read_agent(name: str, table: dict[str, Any], path: Path) -> AgentConfig:
+def _check_table(name: str, table: dict[str, Any], path: Path) -> None:
+    """Everything of a table that does not depend on the machine."""
     where = f"{path}: [agents.{name}]"
     if not _NAME.fullmatch(name) or name in _BUILT_IN:
         raise ConfigError(f"{where}: {name!r} is not a name for an agent: letters, digits, '_', '.', '-'; not 'noop'")
     _refuse_unknown(table, _KEYS, where)
     if "command" not in table:
         raise ConfigError(f"{where}: 'command' is missing")
+    _texts(table, "paths", where)
+    for key in ("command", "version"):
+        if key in table:
+            _words(table[key], f"{where} {key}")
+    _names(table, where)
+    _codes(table, where)
+    _pins(table, where)
+
+
+def _read_agent(name: str, table: dict[str, Any], path: Path) -> AgentConfig:
+    where = f"{path}: [agents.{name}]"
     binds = resolve_paths(_texts(table, "paths", where), path.parent, where)
     return AgentConfig(
         name=name,
@@ -136,14 +176,21 @@ def _pins(table: dict[str, Any], where: str) -> dict[str, Any]:
     return value
 
 
-def _command(value: Any, where: str, binds: Sequence[Bind], folder: Path | None) -> tuple[str, ...] | str:
+def _words(value: Any, where: str) -> tuple[str, ...] | str:
+    """A command as it was written: a text, or words; raises ConfigError."""
     if isinstance(value, str) and value.strip() and "\0" not in value:
+        refuse_fields(value, where)
         return value
     words = value if isinstance(value, list | tuple) else ()
     if words and all(isinstance(word, str) and "\0" not in word for word in words) and words[0]:
         check_fields(words, where)
-        return find_program(words, binds, folder, where)
+        return tuple(words)
     raise ConfigError(f"{where}: {value!r} is not a command: a text for sh -c, or a list of words")
+
+
+def _command(value: Any, where: str, binds: Sequence[Bind], folder: Path | None) -> tuple[str, ...] | str:
+    words = _words(value, where)
+    return words if isinstance(words, str) else find_program(words, binds, folder, where)
 
 
 def choose_agent(

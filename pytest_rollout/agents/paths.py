@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_rollout.agents.protocol import DEFAULT_PATH, join_path
+from pytest_rollout.agents.protocol import DEFAULT_PATH, join_path, program_folders
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.executors.protocol import Bind
 
@@ -103,36 +103,63 @@ def _is_covered(bind: Bind, binds: Iterable[Bind]) -> bool:
 
 
 def find_program(words: Sequence[str], binds: Sequence[Bind], folder: Path | None, where: str) -> tuple[str, ...]:
-    """The command with its program made absolute where it is a file below ``folder``.
+    """The command with each word that is a path of the host made absolute: one with a ``/`` in it that
+    is there below ``folder``, or begins with ``~/``.
 
-    Raises ConfigError where the program can't be seen from inside the sandbox. A relative path that
-    is not below ``folder`` is left as it is: it may be in the workspace.
+    Raises ConfigError where the program, or such a file, can't be seen or run from inside the
+    sandbox. A relative path that is not below ``folder`` is left as it is: it may be in the workspace.
     """
     program = words[0]
-    if "/" not in program:
-        if any(os.access(os.path.join(place, program), os.X_OK) for place in _host_path(binds)):
-            return tuple(words)
+    if "/" not in program and not any(os.access(os.path.join(at, program), os.X_OK) for at in _host_path(binds)):
         raise ConfigError(
             f"{where}: the program {program!r} is not on the agent's PATH ({join_path(binds)})",
-            hint="Install it below /usr, or name its folder in 'paths'.",
+            hint="Install it below /usr, name its 'bin' folder in 'paths', or write its whole path.",
         )
-    place = os.path.expanduser(program)
-    if not os.path.isabs(place):
-        if folder is None or not (folder / place).exists():
-            return tuple(words)
-        place = os.path.normpath(folder / place)
+    found = tuple(_host_file(word, folder) for word in words)
+    if os.path.isabs(found[0]):
+        _check_runs(program, found[0], where)
+    for number, (word, place) in enumerate(zip(words, found, strict=True)):
+        if (number == 0 or place != word) and os.path.isabs(place) and not _is_visible(place, binds):
+            what = "the program " if number == 0 else ""
+            raise ConfigError(
+                f"{where}: {what}{word!r} ({place}) is not visible to the agent",
+                hint="Name its folder in 'paths' of the agent in rollout.toml.",
+            )
+    return found
+
+
+def _host_file(word: str, folder: Path | None) -> str:
+    """A word as it is, or as the absolute path of the file of the host that it means."""
+    if word.startswith("~/"):
+        return os.path.expanduser(word)
+    if "/" in word and not os.path.isabs(word) and folder is not None and (folder / word).exists():
+        return os.path.normpath(folder / word)
+    return word
+
+
+def _is_visible(place: str, binds: Sequence[Bind]) -> bool:
+    return _in_system(place) or any(place == bind.target or place.startswith(f"{bind.target}/") for bind in binds)
+
+
+def _check_runs(program: str, place: str, where: str) -> None:
+    """Raise ConfigError where a program is not there, not executable, not visible, or has no interpreter."""
     if not os.path.exists(place):
         raise ConfigError(f"{where}: the program {program!r} ({place}) does not exist")
-    if not os.access(place, os.X_OK):
-        raise ConfigError(f"{where}: the program {program!r} ({place}) is not executable")
-    if not _in_system(place) and not any(place == b.target or place.startswith(f"{b.target}/") for b in binds):
-        raise ConfigError(
-            f"{where}: the program {program!r} ({place}) is not visible to the agent",
-            hint="Name its folder in 'paths' of the agent in rollout.toml.",
-        )
-    return (place, *words[1:])
+    if not os.access(place, os.X_OK) or os.path.isdir(place):
+        raise ConfigError(f"{where}: the program {program!r} ({place}) is not executable", hint=f"chmod +x {place}")
+    try:
+        with open(place, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return
+    words = first[2:].split() if first.startswith(b"#!") else []
+    interpreter = os.fsdecode(words[0]) if words else ""
+    if first.rstrip(b"\n").endswith(b"\r") and words:
+        raise ConfigError(f"{where}: the first line of {place} ends in a carriage return", hint="Save it with Unix line ends.")
+    if interpreter and not os.path.exists(interpreter):
+        raise ConfigError(f"{where}: the first line of {place} names {interpreter}, which does not exist")
 
 
 def _host_path(binds: Sequence[Bind]) -> list[str]:
     """The folders of the agent's PATH, as they are on the host."""
-    return [*(f"{bind.source}/bin" for bind in binds), *DEFAULT_PATH.split(":")]
+    return [*(folder for bind in binds for folder in program_folders(bind, bind.source)), *DEFAULT_PATH.split(":")]

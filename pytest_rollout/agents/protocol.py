@@ -19,7 +19,7 @@ from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Bind, Command, Executor, Stage
 from pytest_rollout.task import Task
 
-__all__ = ["Agent", "AgentInfo", "Episode", "Exec", "LiveStage"]
+__all__ = ["Agent", "AgentInfo", "Episode", "Exec", "LiveStage", "join_path", "program_folders"]
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _EXEC_BYTES = 1 << 20
@@ -214,6 +214,15 @@ def _of_the_machine() -> Iterator[None]:
 
 
 def join_path(binds: Sequence[Bind]) -> str:
-    """PATH inside the sandbox: the ``bin`` folder of each bound path, then the system's."""
-    found = [f"{bind.target}/bin" for bind in binds if os.path.isdir(f"{bind.source}/bin")]
+    """PATH inside the sandbox: the folders of programs of each bound path, then the system's."""
+    found = [folder for bind in binds for folder in program_folders(bind, bind.target)]
     return ":".join([*dict.fromkeys(found), DEFAULT_PATH])
+
+
+def program_folders(bind: Bind, place: str) -> list[str]:
+    """Where the programs of a bound path are, seen at ``place``: its ``bin``, itself if it is one, or around a file."""
+    if os.path.isdir(f"{bind.source}/bin"):
+        return [f"{place}/bin"]
+    if not os.path.isdir(bind.source):
+        return [os.path.dirname(place)]
+    return [place] if os.path.basename(bind.target) == "bin" else []

@@ -16,7 +16,7 @@ ONE_WORD = "A command of one word is written as a list, ['god']; on the command 
 FIELDS = "prompt, prompt_file, task, sample, attempt, seed, rollout_id"
 NOT_FOUND = (
     "the program 'no-such-program-at-all' is not on the agent's PATH (/usr/local/bin:/usr/bin:/bin)\n"
-    "Install it below /usr, or name its folder in 'paths'."
+    "Install it below /usr, name its 'bin' folder in 'paths', or write its whole path."
 )
 NO_COMMAND = "is not a command: a text for sh -c, or a list of words"
 LATER = "is not enforced by this version, so it is refused"

@@ -23,7 +23,7 @@ BRACES = "In a list, a brace that is meant is written twice: {{ or }}."
 def load(folder: Path, text: str) -> dict[str, AgentConfig]:
     path = folder / "rollout.toml"
     path.write_text(text, encoding="utf-8")
-    return load_config(path, must_exist=True)
+    return dict(load_config(path, must_exist=True))
 
 
 def refusal(folder: Path, text: str) -> str:
@@ -161,13 +161,13 @@ NOT_A_COMMAND = "is not a command: a text for sh -c, or a list of words"
         (
             "command = ['no-such-program']",
             f" command: the program 'no-such-program' is not on the agent's PATH ({DEFAULT_PATH})\n"
-            "Install it below /usr, or name its folder in 'paths'.",
+            "Install it below /usr, name its 'bin' folder in 'paths', or write its whole path.",
         ),
         ("command = ['/no/such']", " command: the program '/no/such' (/no/such) does not exist"),
         (
             "command = 'x'\nversion = ['no-such-program']",
             f" version: the program 'no-such-program' is not on the agent's PATH ({DEFAULT_PATH})\n"
-            "Install it below /usr, or name its folder in 'paths'.",
+            "Install it below /usr, name its 'bin' folder in 'paths', or write its whole path.",
         ),
         ("command = 'x'\npaths = '/opt'", ": paths = '/opt' is not a list of texts"),
         ("command = 'x'\npaths = [5]", ": paths = [5] is not a list of texts"),
@@ -299,5 +299,27 @@ def test_a_refusal_of_a_list_names_where_it_was_said() -> None:
         choose(["no-such-program"])
     assert str(caught.value) == (
         f"--rollout-agent: the program 'no-such-program' is not on the agent's PATH ({DEFAULT_PATH})\n"
-        "Install it below /usr, or name its folder in 'paths'."
+        "Install it below /usr, name its 'bin' folder in 'paths', or write its whole path."
     )
+
+
+# What an agent needs of this machine
+
+
+def test_an_agent_that_is_not_on_this_machine_is_no_trouble_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "rollout.toml"
+    path.write_text('[agents.ok]\ncommand = "true"\n[agents.far]\ncommand = ["not-installed-here"]\n', encoding="utf-8")
+    named = load_config(path, must_exist=True)
+    assert (list(named), len(named), "far" in named) == (["ok", "far"], 2, True)
+    assert isinstance(choose_agent("ok", named, where="w", folder=None), AgentConfig)
+    assert named["ok"] is named["ok"]
+    with pytest.raises(ConfigError, match=r"\[agents\.far\] command: the program 'not-installed-here' is not on"):
+        choose_agent("far", named, where="w", folder=None)
+
+
+def test_a_field_in_a_text_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, '[agents.x]\ncommand = "cat {prompt_file}"\n') == (
+        "[agents.x] command: the text 'cat {prompt_file}' has the field {prompt_file}, "
+        "but fields are filled in lists only\nWrite a list, or use the variable $ROLLOUT_PROMPT_FILE in the text."
+    )
+    assert load(tmp_path, '[agents.x]\ncommand = "echo ${HOME} {}"\n')["x"].command == "echo ${HOME} {}"

@@ -260,11 +260,11 @@ def test_a_name_is_looked_up_on_the_path_of_the_agent(top: Path, monkeypatch: py
     assert find_program(["my-agent", "a"], at(top / "tools"), None, "w") == ("my-agent", "a")
     assert missing(["my-agent"]) == (
         f"w command: the program 'my-agent' is not on the agent's PATH ({DEFAULT_PATH})\n"
-        "Install it below /usr, or name its folder in 'paths'."
+        "Install it below /usr, name its 'bin' folder in 'paths', or write its whole path."
     )
     assert missing(["other"], at(top / "tools")) == (
         f"w command: the program 'other' is not on the agent's PATH ({top}/tools/bin:{DEFAULT_PATH})\n"
-        "Install it below /usr, or name its folder in 'paths'."
+        "Install it below /usr, name its 'bin' folder in 'paths', or write its whole path."
     )
 
 
@@ -302,7 +302,7 @@ def test_a_program_that_can_not_be_run_is_refused(top: Path) -> None:
     dead = make(top / "agents" / "dead", 0o644)
     assert missing([f"{top}/no"]) == f"w command: the program '{top}/no' ({top}/no) does not exist"
     assert missing(["agents/dead"], at(top), top) == (
-        f"w command: the program 'agents/dead' ({dead}) is not executable"
+        f"w command: the program 'agents/dead' ({dead}) is not executable\nchmod +x {dead}"
     )
     assert missing(["agents/good"], (), top) == (
         f"w command: the program 'agents/good' ({agent}) is not visible to the agent\n"
@@ -319,3 +319,44 @@ def test_the_path_of_an_agent_has_the_bin_folder_of_each_bind_once(top: Path) ->
     (top / "b").mkdir()
     assert join_path((*at(top / "a"), *at(top / "b"), *at(top / "a"))) == f"{top}/a/bin:{DEFAULT_PATH}"
     assert join_path(()) == "/usr/local/bin:/usr/bin:/bin"
+
+
+# Words behind the program
+
+
+def test_every_word_that_is_a_file_of_the_suite_is_made_absolute(top: Path) -> None:
+    script = make(top / "tools" / "solve.py")
+    binds = at(top / "tools")
+    assert find_program(["sh", "tools/solve.py", "src/x", "--flag=tools/solve.py"], binds, top, "w") == (
+        "sh",
+        str(script),
+        "src/x",
+        "--flag=tools/solve.py",
+    )
+    with pytest.raises(ConfigError) as caught:
+        find_program(["sh", "tools/solve.py"], (), top, "w command")
+    assert str(caught.value) == (
+        f"w command: 'tools/solve.py' ({script}) is not visible to the agent\n"
+        "Name its folder in 'paths' of the agent in rollout.toml."
+    )
+
+
+def test_a_program_without_its_interpreter_is_refused(top: Path) -> None:
+    lost = make(top / "agents" / "lost")
+    lost.write_bytes(b"#!/no/such/python -u\n")
+    assert missing(["agents/lost"], at(top), top) == (
+        f"w command: the first line of {lost} names /no/such/python, which does not exist"
+    )
+    lost.write_bytes(b"#!/bin/sh\r\n")
+    assert missing(["agents/lost"], at(top), top) == (
+        f"w command: the first line of {lost} ends in a carriage return\nSave it with Unix line ends."
+    )
+
+
+def test_folders_of_programs(top: Path) -> None:
+    tool = make(top / "kit" / "bin" / "tool")
+    plain = make(top / "plain")
+    for bound, folder in ((top / "kit", tool.parent), (tool.parent, tool.parent), (plain, top)):
+        binds = resolve_paths([str(bound)], top, "w")
+        assert join_path(binds).split(":")[0] == str(folder)
+    assert find_program(["tool"], resolve_paths([str(tool.parent)], top, "w"), top, "w") == ("tool",)
