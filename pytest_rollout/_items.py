@@ -71,6 +71,11 @@ def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
             "the marker 'rollout' is on a test that does not ask for the fixture 'bundle'",
             hint="Name 'bundle' as an argument of the test, or of a fixture of it; or move the marker off this test.",
         )
+    if item.config.getoption("reruns", None) or item.get_closest_marker("flaky") is not None:
+        raise ConfigError(
+            "a rollout is not run again by pytest-rerunfailures: a second try at a model's failure inflates its reward",
+            hint="Leave out --reruns and the marker 'flaky'; samples=N makes independent samples.",
+        )
     merged = merge(marks(item))
     sampling = _sampling(item, merged)
     path = getattr(item, "path", Path(item.location[0]))

@@ -221,7 +221,7 @@ class Reporting:
         self._lines = closing_block(
             loaded.results,
             not_run=len(loaded.missing),
-            lost=[result.rollout for result in loaded.results if result.kind == "worker" and result.folder is None],
+            lost=[result.rollout for result in loaded.results if result.message == _LOST],
             folder=self.shown_folder(),
             notes=self._notes,
         )

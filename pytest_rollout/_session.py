@@ -22,10 +22,10 @@ from pytest_rollout._settings import environment_of_worker, new_run, settings_of
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
-from pytest_rollout.errors import Cancelled, ConfigError, InfraError
+from pytest_rollout.errors import Cancelled, ConfigError, FixtureError, InfraError
 from pytest_rollout.evidence import Bundle
 from pytest_rollout.executors.cancel import Cancel
-from pytest_rollout.marker import check_workspace
+from pytest_rollout.marker import check_workspace, checked_task
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
@@ -85,7 +85,8 @@ class RolloutSession:
     def _only_shows(self) -> bool:
         """Whether pytest was asked what it would do: then nothing is written and nothing is started."""
         option = self._config.option
-        return bool(option.collectonly or getattr(option, "setupplan", False))
+        asked = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
+        return any(getattr(option, name, False) for name in asked)
 
     def _open(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
         run = self.run_of_session
@@ -184,14 +185,10 @@ class RolloutSession:
     def run(self, item: pytest.Item, task: Task, agent: Any) -> Bundle:
         """Make the rollout of a test in a thread, and wait; an interrupt cancels it."""
         state, run = self._state(item), self.run_of_session
-        state.task = self._checked(task, state.rollout.task)
-        chosen = (
-            agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
-        )
-        state.agent_name = chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
-        if state.task != state.rollout.task or chosen is not state.rollout.chosen:
-            run.check_hidden({item.path}, [chosen])
-            check_workspace(state.task, results=run.results.path, stage_root=run.stage_root, test_file=item.path)
+        try:
+            chosen = self._take(state, task, agent)
+        except ConfigError as error:
+            raise FixtureError(error.message, hint=error.hint) from None
         cancel, future = Cancel(), Future[Attempt]()
         try:  # from before the thread starts: it may run while an interrupt comes in its start
             _in_thread(future, run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
@@ -209,6 +206,20 @@ class RolloutSession:
                 cancel.close()
         return state.hand_out()
 
+    def _take(self, state: State, task: Task, agent: Any) -> AgentConfig | Agent:
+        """What the fixtures rollout_task and rollout_agent gave, checked as a marker's arguments are."""
+        run, item = self.run_of_session, state.item
+        if task is not state.rollout.task:  # that one was checked at collection; its workspace may be gone since
+            state.task = checked_task(task, state.rollout.task, item.path.parent)
+        chosen = (
+            agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
+        )
+        state.agent_name = chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
+        if state.task != state.rollout.task or chosen is not state.rollout.chosen:
+            run.check_hidden({item.path}, [chosen])
+            check_workspace(state.task, results=run.results.path, stage_root=run.stage_root, test_file=item.path)
+        return chosen
+
     def _stop(self, state: State, future: Future[Attempt], cancel: Cancel, *, interrupted: bool) -> None:
         """Cancel an attempt and record it; a second interrupt, which often follows at once, does not prevent that."""
         for _ in range(2):
@@ -220,20 +231,6 @@ class RolloutSession:
                 return
             except KeyboardInterrupt:
                 continue
-
-    @staticmethod
-    def _checked(task: Any, planned: Task) -> Task:
-        if not isinstance(task, Task):
-            raise ConfigError(f"the fixture rollout_task gave {task!r}, which is not a Task")
-        if task.id != planned.id:
-            raise ConfigError(f"the fixture rollout_task changed the id of the task to {task.id!r}")
-        if task.limits.problems:
-            raise ConfigError(f"the fixture rollout_task: {'; '.join(task.limits.problems)}")
-        if task.network not in ("none", "host"):
-            raise ConfigError(f"the fixture rollout_task: network={task.network!r} is not enforced by this version")
-        if task.limits.wall is None or task.limits.output is None:
-            return task.replace(limits=task.limits.over(planned.limits))
-        return task
 
     def put_away(self, item: pytest.Item) -> None:
         """End the stage of a judged rollout."""

@@ -21,7 +21,7 @@ __all__ = ["environment_of_worker", "new_run", "settings_of"]
 def settings_of(config: pytest.Config) -> Settings:
     """The settings of a session; raises ConfigError."""
     options = {knob.name: config.getoption(f"rollout_{knob.name}", None) for knob in KNOBS if knob.option}
-    ini = {knob.name: config.getini(f"rollout_{knob.name}") for knob in KNOBS}
+    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS}
     return resolve(
         options,
         ini,
@@ -29,6 +29,13 @@ def settings_of(config: pytest.Config) -> Settings:
         invoked=Path(config.invocation_params.dir),
         ini_folder=config.inipath.parent if config.inipath is not None else config.rootpath,
     )
+
+
+def _ini(config: pytest.Config, name: str) -> object:
+    try:
+        return config.getini(name)
+    except (TypeError, ValueError) as error:  # TOML knows types, and pytest refuses the wrong one
+        raise ConfigError(f"{name} in the ini file: {error}") from None
 
 
 def new_run(now: datetime) -> str:

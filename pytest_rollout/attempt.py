@@ -29,7 +29,6 @@ from pytest_rollout.store.journal import AttemptJournal, utc_now
 __all__ = ["Attempt", "Request", "run_attempt"]
 
 _NOT_STARTED = (126, 127)
-_OF_OUR_FOLDERS = ("host", "recording")
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop", "presence_penalty", "frequency_penalty")
 _POLICY = ("policy", "policy_revision")
 
@@ -101,14 +100,14 @@ def run_attempt(request: Request, *, agent: Agent, executor: Executor, folder: P
     try:
         _run(request, attempt, agent, executor, cancel)
     except InfraError as error:
-        forgeable = error.forgeable or (attempt.acted and error.kind in _OF_OUR_FOLDERS)
+        forgeable = error.forgeable or (attempt.acted and error.kind == "host")
         attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=forgeable)  # type: ignore[arg-type]
     except ConfigError as error:
         attempt.infra = Infra(kind="stage", message=clean_text(str(error)))
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         kind: Any = "host" if full else "recording"
-        attempt.infra = Infra(kind=kind, message=clean_text(str(error)), forgeable=attempt.acted)
+        attempt.infra = Infra(kind=kind, message=clean_text(str(error)), forgeable=full and attempt.acted)
     if attempt.infra is not None:
         try:
             journal.event("infra", kind=attempt.infra.kind, message=attempt.infra.message)
@@ -136,11 +135,11 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         journal=journal.event,
     )
     journal.event("started", agent=agent.info.name)
-    attempt.acted = True
     try:
         ended, infra = _act(agent, live, cancel)
     finally:
         captured = [stream.close() for stream in streams]
+    attempt.acted = True
     journal.event("ended", termination=ended.termination, exit_code=ended.exit_code, signal=ended.signal)
     if ended.tree_dead:
         journal.event("tree_dead")

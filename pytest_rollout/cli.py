@@ -118,6 +118,7 @@ def _counts(loaded: LoadedRun) -> dict[str, object]:
         "rollouts": len(outcomes),
         **{outcome: outcomes.count(outcome) for outcome in ("passed", "failed", "infra")},
         "missing": len(loaded.missing),
+        "agents": sorted({result.agent for result in loaded.results}),
         "mean_reward": found.mean,
         "measured": found.measured,
     }
@@ -129,13 +130,14 @@ def _run_json(run: RunFolder, loaded: LoadedRun) -> str:
 
 def _run_line(run: RunFolder, loaded: LoadedRun) -> str:
     counts = _counts(loaded)
-    number, _, noun = plural(len(loaded.results), "rollout").partition(" ")
-    line = f"{run.name}  {number:>4} {noun:<8}  {counts['passed']} passed  {counts['failed']} failed"
-    line += f"  {counts['infra']} infra"
+    agents = sorted({result.agent for result in loaded.results})
+    named = one_line(agents[0])[:20] if len(agents) == 1 else f"{len(agents)} agents"
+    line = f"{run.name}  {named}  {plural(len(loaded.results), 'rollout')}: {counts['passed']} passed, "
+    line += f"{counts['failed']} failed, {counts['infra']} infra"
     if loaded.missing:
-        line += f"  {counts['missing']} without a result"
+        line += f", {counts['missing']} without a result"
     mean = counts["mean_reward"]
-    return f"{line}  mean {figure(mean if isinstance(mean, float) else None)} of {counts['measured']}"
+    return f"{line}; mean {figure(mean if isinstance(mean, float) else None)} of {counts['measured']}"
 
 
 def _result_line(result: Result) -> str:

@@ -13,6 +13,7 @@
         ├── IsolationError       isolation   the machine refused to isolate
         ├── SpawnError           spawn       the agent's program was not started
         ├── AgentError           agent       the agent says, or shows, that it is broken itself
+        ├── FixtureError         fixture     a fixture of the suite gave what can't be used
         ├── RecordingError       recording   evidence could not be recorded
         ├── HostError            host        the machine ran out of something
         └── Cancelled            cancelled   the session ended first
@@ -33,6 +34,7 @@ __all__ = [
     "CheckerError",
     "ConfigError",
     "EvidenceError",
+    "FixtureError",
     "HostError",
     "InfraError",
     "IsolationError",
@@ -124,6 +126,12 @@ class AgentError(InfraError):
     """The agent is broken: it raised, or ended with an exit code that it declared for that."""
 
     kind = "agent"
+
+
+class FixtureError(InfraError):
+    """A fixture of the suite gave a task or an agent that can't be used."""
+
+    kind = "fixture"
 
 
 class RecordingError(InfraError):

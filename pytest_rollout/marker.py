@@ -17,7 +17,7 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.plain import clean_text, nearest
 from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
 
-__all__ = ["ARGUMENTS", "LATER", "check_workspace", "merge", "read_samples", "read_task"]
+__all__ = ["ARGUMENTS", "LATER", "check_workspace", "checked_task", "merge", "read_samples", "read_task"]
 
 ARGUMENTS = (
     "agent",
@@ -35,6 +35,7 @@ ARGUMENTS = (
 )
 LATER = ("hidden", "oracle", "protect", "pools", "split")
 _RESERVED = "ROLLOUT_"
+_OF_A_TASK = ("prompt", "workspace", "limits", "network", "env", "seed", "threshold", "score_on", "tags")
 
 
 def merge(marks: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def read_task(merged: Mapping[str, Any], *, default_id: str, folder: Path, sampl
     """The task of these arguments; ``folder`` is that of the test file. Raises ConfigError."""
     limits = merged.get("limits", Limits())
     if not isinstance(limits, Limits):
-        raise ConfigError(f"rollout(limits={limits!r}): it is not a Limits")
+        raise ConfigError(f"rollout(limits={limits!r}): it is not a Limits, such as Limits(wall='5m')")
     _check_limits(limits)
     return Task(
         id=_id(merged, default_id),
@@ -130,6 +131,24 @@ def _workspace(merged: Mapping[str, Any], folder: Path) -> Folder | None:
     if not path.is_dir():
         raise ConfigError(f"rollout(workspace={os.fspath(value)!r}): {path} is not a folder")
     return Folder(path=str(path))
+
+
+def checked_task(task: object, planned: Task, folder: Path) -> Task:
+    """A task that a suite's own ``rollout_task`` gave, under the rules of the marker; raises ConfigError."""
+    where = "the fixture rollout_task"
+    if not isinstance(task, Task):
+        raise ConfigError(f"{where} gave {task!r}, which is not a Task")
+    if (task.id, task.samples) != (planned.id, planned.samples):
+        raise ConfigError(f"{where} changed the id or the number of samples, which are fixed when tests are collected")
+    given = {name: getattr(task, name) for name in _OF_A_TASK}
+    if isinstance(task.workspace, Folder):
+        given["workspace"] = task.workspace.path
+    if isinstance(task.limits, Limits) and not task.limits.problems:
+        given["limits"] = task.limits.over(planned.limits)
+    try:
+        return read_task({**given, "id": planned.id}, default_id=planned.id, folder=folder, samples=planned.samples)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def check_workspace(task: Task, *, results: Path, stage_root: Path, test_file: Path) -> None:

@@ -112,13 +112,20 @@ def classify(*, infra: Infra | None, termination: Termination | None, body: Body
         reward=reward,
         checks_reward=checks_reward,
         type="reward" if ended_well else f"termination.{termination}",
-        message=_below(reward, score.threshold),
+        message=_below(reward, score.threshold) + _unless(reward, checks_reward, termination),
     )
 
 
 def _below(reward: float, threshold: float) -> str:
     digits = 4 if f"{reward:.4g}" != f"{threshold:.4g}" else 12
     return f"reward {reward:.{digits}g} is below the threshold {threshold:.{digits}g}"
+
+
+def _unless(reward: float, checks_reward: float, termination: Termination | None) -> str:
+    """Why the reward is not what the checks give."""
+    if reward == checks_reward:
+        return ""
+    return f": the checks give {checks_reward:.4g}, but the agent ended by {termination} and score_on is 'completed'"
 
 
 def _infra_of(body: Body | None) -> Infra | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -38,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                 action="append" if knob.repeated else "store",
                 help=knob.help,
             )
-        parser.addini(f"rollout_{knob.name}", knob.help, type="string", default="")
+        kind: Literal["linelist", "string"] = "linelist" if knob.repeated else "string"
+        parser.addini(f"rollout_{knob.name}", knob.help, type=kind, default=[] if knob.repeated else "")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -135,8 +135,7 @@ class _Given:
     def pins(self) -> dict[str, str]:
         """Pins of the ini file, then of the command line; the last of one key wins."""
         found: dict[str, str] = {}
-        lines = str(self._ini.get("pin") or "").splitlines()
-        pairs = [(line.strip(), "rollout_pin in the ini file") for line in lines if line.strip()]
+        pairs = [(line.strip(), "rollout_pin in the ini file") for line in self._ini.get("pin") or [] if line.strip()]
         pairs += [(item, "--rollout-pin") for item in self._options.get("pin") or []]
         for item, where in pairs:
             key, equals, value = item.partition("=")

@@ -61,7 +61,8 @@ _KEYS = ("command", "version", "paths", "env", "infra_exit_codes", "pins")
 def load_config(path: Path, *, must_exist: bool) -> Mapping[str, AgentConfig]:
     """The named agents of a ``rollout.toml``; none where the file isn't there.
 
-    Every table is checked here but for what it needs of this machine, see :class:`Named`. Raises ConfigError that names the file, the table, the key and what is valid.
+    Every table is checked here but for what it needs of this machine, see :class:`Named`. Raises
+    ConfigError that names the file, the table, the key and what is valid.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))

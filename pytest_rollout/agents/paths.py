@@ -155,7 +155,8 @@ def _check_runs(program: str, place: str, where: str) -> None:
     words = first[2:].split() if first.startswith(b"#!") else []
     interpreter = os.fsdecode(words[0]) if words else ""
     if first.rstrip(b"\n").endswith(b"\r") and words:
-        raise ConfigError(f"{where}: the first line of {place} ends in a carriage return", hint="Save it with Unix line ends.")
+        message = f"{where}: the first line of {place} ends in a carriage return"
+        raise ConfigError(message, hint="Save it with Unix line ends.")
     if interpreter and not os.path.exists(interpreter):
         raise ConfigError(f"{where}: the first line of {place} names {interpreter}, which does not exist")
 

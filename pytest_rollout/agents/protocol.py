@@ -119,7 +119,7 @@ class LiveStage:
 
     def execute(self, argv: Sequence[str], *, env: Mapping[str, str], binds: Sequence[Bind] = ()) -> Ended:
         """Run one command to its end, its output captured as the agent's."""
-        with _of_the_machine():
+        with self._of_the_machine():
             return self._run(argv, env, binds, *self._streams)
 
     def run(
@@ -130,7 +130,7 @@ class LiveStage:
         Raises Cancelled when the session ends; the limits of the task hold over all commands together.
         """
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
-        with _of_the_machine(), tempfile.TemporaryDirectory(prefix="rollout-exec-") as folder:
+        with self._of_the_machine(), tempfile.TemporaryDirectory(prefix="rollout-exec-") as folder:
             streams = [Capture(Path(folder) / name, _EXEC_BYTES) for name in ("stdout", "stderr")]
             try:
                 ended = self._run(argv, {**self.environment(DEFAULT_PATH), **(env or {})}, binds, *streams)
@@ -171,6 +171,15 @@ class LiveStage:
         self._last = self._executor.run(self._stage, command, stdout, stderr, self._cancel)
         return self._last
 
+    @contextmanager
+    def _of_the_machine(self) -> Iterator[None]:
+        """What the system refuses us while a command is run is the machine's fault, unless one ran before it."""
+        ran = self._last is not None
+        try:
+            yield
+        except OSError as error:
+            raise HostError(f"the command could not be run: {error.strerror or error}", forgeable=ran) from error
+
     def _out_of_time(self) -> Ended:
         """The limit, for a command that was asked for after it."""
         last = self._last
@@ -202,15 +211,6 @@ class LiveStage:
             observed=last.observed if last is not None else {},
             findings=() if failure is None else (Finding(code="agent.failure", message=failure),),
         )
-
-
-@contextmanager
-def _of_the_machine() -> Iterator[None]:
-    """What the system refuses us while a command is run is the machine's fault, not the agent's."""
-    try:
-        yield
-    except OSError as error:
-        raise HostError(f"the command could not be run: {error.strerror or error}") from error
 
 
 def join_path(binds: Sequence[Bind]) -> str:

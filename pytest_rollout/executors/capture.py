@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from pytest_rollout.bundle import Captured
-from pytest_rollout.errors import recording_error
+from pytest_rollout.errors import HostError, recording_error
 
 __all__ = ["Capture", "dropped_marker"]
 
@@ -69,4 +69,6 @@ class Capture:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise recording_error("the output", self.path, error) from error
+            failure = recording_error("the output", self.path, error)
+            failure.forgeable = isinstance(failure, HostError)  # the agent runs, and may have filled the disk
+            raise failure from error

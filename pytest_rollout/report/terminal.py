@@ -61,9 +61,17 @@ def indented(text: str) -> str:
     return "\n".join(inert(line) for line in text.splitlines())
 
 
+def ending(bundle: BundleRecord) -> str:
+    """How an agent ended: ``wall_limit after 5.003 s``, ``exit_code 3 after 0.2 s``, ``signal 9 after 1 s``."""
+    number = {"exit_code": f" {bundle.exit_code}", "signal": f" {bundle.signal}"}.get(bundle.termination, "")
+    return f"{bundle.termination}{number} after {bundle.times.duration:.4g} s"
+
+
 def sections(folder: Path, bundle: BundleRecord | None, checks: Sequence[Check]) -> list[tuple[str, str]]:
     """(title, text) pairs for a report that did not pass."""
     found: list[tuple[str, str]] = []
+    if bundle is not None and bundle.termination != "completed":
+        found.append(("agent", f"  {ending(bundle)}"))
     if bundle is not None:
         for stream in (bundle.stdout, bundle.stderr):
             tail = _tail(folder / stream.file)
@@ -114,6 +122,10 @@ def closing_block(
     if len(infra):
         line += f" ({len(infra)} unmeasured)"
     lines.append(line)
+    ends = Counter(result.termination for result in results if result.termination and result.reward is not None)
+    del ends["completed"]
+    if ends:
+        lines.append("agents that did not complete: " + ", ".join(f"{n} {end}" for end, n in sorted(ends.items())))
     if found.forgeable_measured != found.measured:
         mean = figure(found.forgeable_mean)
         lines.append(f"with forgeable infra as 0: {mean} over {found.forgeable_measured}")

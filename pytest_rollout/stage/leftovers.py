@@ -13,6 +13,7 @@ from collections.abc import Callable
 __all__ = ["MARK", "kill_marked"]
 
 MARK = "ROLLOUT_PROCESS_MARK"
+_PREFIX = f"{MARK}=".encode()
 _ROUNDS = 20
 
 
@@ -38,9 +39,11 @@ def _pids() -> list[int]:
 
 def _mark(pid: int) -> str | None:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            items = file.read().split(b"\0")
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = file.readall()
     except OSError:
         return None
-    prefix = f"{MARK}=".encode()
-    return next((os.fsdecode(item.removeprefix(prefix)) for item in items if item.startswith(prefix)), None)
+    if _PREFIX not in environ:  # nearly always: this is asked of every process of the machine
+        return None
+    items = environ.split(b"\0")
+    return next((os.fsdecode(item.removeprefix(_PREFIX)) for item in items if item.startswith(_PREFIX)), None)

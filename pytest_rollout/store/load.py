@@ -89,8 +89,8 @@ def find_run(results: ResultsFolder, selector: str = "last") -> RunFolder:
 def find_rollout(results: ResultsFolder, selector: str = "last") -> tuple[RunFolder, Result]:
     """A rollout by its id, a unique prefix of it, or ``last`` (the newest of the newest run).
 
-    A prefix of the part behind the run's digits fits too, among the rollouts of the newest run that
-    has such. Raises SelectorError that names the candidates.
+    Among the rollouts of the newest run that has such, a prefix of the part behind the run's digits, a
+    prefix of the test's name, the node id and the task's id fit too. Raises SelectorError that names the candidates.
     """
     if selector == "last":
         latest = results.latest()
@@ -105,14 +105,21 @@ def find_rollout(results: ResultsFolder, selector: str = "last") -> tuple[RunFol
     pairs = [(run, result) for run, found in runs for result in found]
     fitting = [pair for pair in pairs if pair[1].rollout.startswith(selector)]
     if not fitting:
-        behind = [pair for pair in pairs if pair[1].rollout.partition("-")[2].startswith(selector)]
+        behind = [pair for pair in pairs if _fits(pair[1], selector)]
         fitting = [pair for pair in behind if pair[0] is behind[0][0]]
     if not fitting:
         raise SelectorError(
-            f"no rollout begins with {selector!r} in {results.path}", hint="pytest-rollout list shows them."
+            f"no rollout begins with {selector!r} in {results.path}",
+            hint="pytest-rollout list last shows those of the newest run.",
         )
     exact = [pair for pair in fitting if selector in (pair[1].rollout, pair[1].rollout.partition("-")[2])]
     return _only(exact or fitting, selector, "rollout", [result.rollout for _, result in fitting])
+
+
+def _fits(result: Result, selector: str) -> bool:
+    """Whether a selector is the beginning of what follows a run's digits, or of a test's name, or a node id."""
+    names = (result.rollout.partition("-")[2], result.node.rpartition("::")[2])
+    return any(name.startswith(selector) for name in names) or selector in (result.node, result.task)
 
 
 def _only(fitting: Sequence[T], selector: str, what: str, names: Sequence[str]) -> T:

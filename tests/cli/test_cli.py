@@ -148,13 +148,14 @@ def write_run(tool: Tool, name: str, *results: Result, plan: str = "", broken: s
 
 def test_list_runs(empty: Tool) -> None:
     write_run(empty, "2026-01-01T00-00-00Z-00000001", line("1-a"))
-    infra = line("2-b", outcome="infra", kind="spawn", reward=None, forgeable=True)
+    infra = line("2-b", outcome="infra", kind="spawn", reward=None, forgeable=True, agent="b")
     write_run(empty, "2026-01-01T00-00-00Z-00000002", line("2-a", outcome="failed", reward=0.5), infra, plan="2-a 2-c")
     write_run(empty, "2026-01-01T00-00-00Z-00000003")
     assert empty.said("list") == [
-        "2026-01-01T00-00-00Z-00000001     1 rollout   1 passed  0 failed  0 infra  mean 1 of 1",
-        "2026-01-01T00-00-00Z-00000002     2 rollouts  0 passed  1 failed  1 infra  1 without a result  mean 0.5 of 1",
-        "2026-01-01T00-00-00Z-00000003     0 rollouts  0 passed  0 failed  0 infra  mean none of 0",
+        "2026-01-01T00-00-00Z-00000001  a  1 rollout: 1 passed, 0 failed, 0 infra; mean 1 of 1",
+        "2026-01-01T00-00-00Z-00000002  2 agents  2 rollouts: 0 passed, 1 failed, 1 infra, 1 without a result; "
+        "mean 0.5 of 1",
+        "2026-01-01T00-00-00Z-00000003  0 agents  0 rollouts: 0 passed, 0 failed, 0 infra; mean none of 0",
     ]
     assert [json.loads(each) for each in empty.said("list", "--json")][1] == {
         "run": "2026-01-01T00-00-00Z-00000002",
@@ -163,6 +164,7 @@ def test_list_runs(empty: Tool) -> None:
         "failed": 1,
         "infra": 1,
         "missing": 1,
+        "agents": ["a", "b"],
         "mean_reward": 0.5,
         "measured": 1,
     }
@@ -187,12 +189,12 @@ def test_list_counts_broken_lines(empty: Tool, count: int, said: str) -> None:
     write_run(empty, "2026-01-01T00-00-00Z-00000001", line("1-a"), broken='{"half": \n' * count)
     assert empty.said("list", "last") == ["passed          1  1-a", f"{said} of the journals could not be read"]
     assert len(empty.said("list", "last", "--json")) == 1
-    assert empty.said("list")[0].endswith("1 rollout   1 passed  0 failed  0 infra  mean 1 of 1")
+    assert empty.said("list")[0].endswith("  1 rollout: 1 passed, 0 failed, 0 infra; mean 1 of 1")
 
 
 def test_list_the_real_run(tool: Tool) -> None:
     name = tool.run.name
-    assert tool.said("list") == [f"{name}     4 rollouts  2 passed  1 failed  1 infra  mean 0.9167 of 3"]
+    assert tool.said("list") == [f"{name}  3 agents  4 rollouts: 2 passed, 1 failed, 1 infra; mean 0.9167 of 3"]
     results = load_results(tool.run).results
     assert [result.outcome for result in results] == OUTCOMES
     for selector in ("last", name, name[:12], name[-8:], name[-8:-3]):
@@ -375,12 +377,14 @@ def test_inspect_needs_a_command(tool: Tool) -> None:
 def test_selectors(tool: Tool) -> None:
     result = tool.of("test_fails")
     digits, _, behind = result.rollout.partition("-")
-    for selector in (result.rollout, result.rollout[:-3], f"{digits}-test-f", behind, "test-f"):
+    names = ("test_f", result.node, result.task)
+    for selector in (result.rollout, result.rollout[:-3], f"{digits}-test-f", behind, "test-f", *names):
         assert tool.said("show", selector)[0] == f"rollout      {result.rollout}"
     first = tool.of("test_passes[s0]").rollout
     second = tool.of("test_passes[s1]").rollout
     assert tool.refused("show", "test-p") == f"'test-p' fits 2 rollouts: {first}, {second}"
-    nothing = f"no rollout begins with 'x\\x1b' in {tool.results.path}\npytest-rollout list shows them."
+    hint = "pytest-rollout list last shows those of the newest run."
+    nothing = f"no rollout begins with 'x\\x1b' in {tool.results.path}\n{hint}"
     assert tool.refused("show", "x\x1b") == tool.refused("inspect", "x\x1b", "--", "ls") == nothing
     assert tool.refused("list", "x") == "no run begins with 'x'\npytest-rollout list shows them."
 

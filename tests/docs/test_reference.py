@@ -133,7 +133,7 @@ def source(pattern: str) -> set[str]:
 
 def environment() -> set[str]:
     """The variables that an agent finds: of every command, and of the executors."""
-    marks = source(r'_MARK = "(ROLLOUT_\w+)"')
+    marks = source(r'MARK = "(ROLLOUT_\w+)"')
     assert marks
     return {*live_stage().environment("/bin"), *source(r'"(HOME|TMPDIR)": '), *marks}
 

@@ -127,7 +127,11 @@ def test_nothing_is_printed_and_nothing_is_written(suite: Suite, pytester: pytes
     assert files(suite.stage_root) == stages
 
 
-@pytest.mark.parametrize("args", [["--collect-only"], ["--collect-only", "-q"], ["--setup-plan"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "args",
+    [["--collect-only"], ["--collect-only", "-q"], ["--setup-plan"], ["--fixtures"], ["--fixtures-per-test"]],
+    ids=" ".join,
+)
 def test_a_look_at_rollouts_starts_and_writes_nothing(suite: Suite, pytester: pytest.Pytester, args: list[str]) -> None:
     suite.ini(UNISOLATED)
     suite.write({SUITE: filled(suite)})
@@ -139,7 +143,7 @@ def test_a_look_at_rollouts_starts_and_writes_nothing(suite: Suite, pytester: py
     assert not (suite.root / ".rollout").exists()
     assert (files(suite.stage_root), left_of_stages(suite)) == (stages, [])
     header = [line for line in done.text.splitlines() if line.startswith("rollout:")]
-    if suite.workers == "-n0" and "-q" not in args:
+    if suite.workers == "-n0" and args in (["--collect-only"], ["--setup-plan"]):
         agent = f"echo started >> '{probe(suite)}'"
         assert header == [f"rollout: 1 agent run of 1 task, agent {agent if len(agent) <= 40 else agent[:39] + '…'}"]
 
@@ -172,11 +176,11 @@ def test_markers(suite: Suite, pytester: pytest.Pytester) -> None:
 def test_fixtures(suite: Suite, pytester: pytest.Pytester) -> None:
     suite.write({SUITE: PLAIN})
     text = session(pytester, "-p", "rollout", "--fixtures").text
-    assert re.findall(r"^(\w+) -- .*pytest_rollout/plugin\.py:\d+\n    (.*?)[.:]", text, re.M) == [
-        ("rollout_task", "The task of this test, from its marker"),
-        ("rollout_agent", "The agent of this test"),
+    assert sorted(re.findall(r"^(\w+) -- .*pytest_rollout/plugin\.py:\d+\n    (.*?)[.:]", text, re.M)) == [
         ("bundle", "The evidence of one rollout"),
         ("reward", "The score of this rollout"),
+        ("rollout_agent", "The agent of this test"),
+        ("rollout_task", "The task of this test, from its marker"),
     ]
 
 

@@ -395,6 +395,9 @@ def test_a_failed_teardown_is_a_warning(
     [
         ("prepare", ConfigError("no such", hint="do"), Infra(kind="stage", message="no such\ndo")),
         ("prepare", StageError("broken"), Infra(kind="stage", message="broken")),
+        ("prepare", RecordingError("unwritable"), Infra(kind="recording", message="unwritable")),
+        ("provision", OSError(errno.ENOSPC, "full"), Infra(kind="host", message="[Errno 28] full")),
+        ("provision", OSError(errno.EIO, "broken"), Infra(kind="recording", message="[Errno 5] broken")),
         ("provision", IsolationError("refused", hint="do"), Infra(kind="isolation", message="refused\ndo")),
         ("provision", HostError("full"), Infra(kind="host", message="full")),
         ("run", SpawnError("not started"), Infra(kind="spawn", message="not started")),
@@ -407,13 +410,18 @@ def test_a_failed_teardown_is_a_warning(
             OSError(errno.EMFILE, "Too many"),
             Infra(kind="host", message="the command could not be run: Too many"),
         ),
-        ("view", OSError(errno.ENOSPC, "full"), Infra(kind="host", message="[Errno 28] full")),
-        ("view", OSError(errno.ENOMEM, "memory"), Infra(kind="host", message="[Errno 12] memory")),
+        ("view", OSError(errno.ENOSPC, "full"), Infra(kind="host", message="[Errno 28] full", forgeable=True)),
+        ("view", OSError(errno.ENOMEM, "memory"), Infra(kind="host", message="[Errno 12] memory", forgeable=True)),
         ("view", OSError(errno.EIO, "broken"), Infra(kind="recording", message="[Errno 5] broken")),
-        ("view", OSError(errno.ENOENT, "lone \udcff"), Infra(kind="recording", message="[Errno 2] lone \\udcff")),
+        (
+            "view",
+            OSError(errno.ENOENT, "lone \udcff"),
+            Infra(kind="recording", message="[Errno 2] lone \\udcff"),
+        ),
     ],
 )
 def test_kinds(bench: Bench, make_fake: Callable[..., FakeExecutor], step: str, error: Exception, infra: Infra) -> None:
+    """A machine that is full after the agent acted is forgeable: the agent may have filled it."""
     fake = make_fake(**{step: error})
     attempt = bench.run("true", fake)
     assert attempt.infra == infra
@@ -661,7 +669,8 @@ def test_a_full_disk(bench: Bench, lab: Lab, tiny: Path, command: str, what: str
     folder = tiny / "a1"
     folder.mkdir()
     attempt = bench.run(command, lab.executor, folder=folder)
-    assert attempt.infra == Infra(kind="host", message=f"{what.format(folder)}: No space left on device")
+    message = f"{what.format(folder)}: No space left on device"
+    assert attempt.infra == Infra(kind="host", message=message, forgeable=True)
     assert attempt.record is None
     attempt.finish(keep=False)
     assert list(lab.root.stages.iterdir()) == []
@@ -824,16 +833,24 @@ def test_a_command_gets_the_time_that_is_left(bench: Bench, make_fake: Callable[
     assert walls == [10.0, 6.0, 2.0]
 
 
+@pytest.mark.parametrize("commands", [0, 1])
 def test_where_no_output_can_be_taken_the_host_is_full(
-    bench: Bench, make_fake: Callable[..., FakeExecutor], monkeypatch: pytest.MonkeyPatch
+    bench: Bench, make_fake: Callable[..., FakeExecutor], monkeypatch: pytest.MonkeyPatch, commands: int
 ) -> None:
+    """It is forgeable once a command ran, which may have filled the disk."""
+
     def full(*args: object, **options: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    fake = make_fake()
-    monkeypatch.setattr("tempfile.mkdtemp", full)
-    attempt = bench.run(lambda stage: stage.run("true"), fake)
-    assert attempt.infra == Infra(kind="host", message="the command could not be run: No space left on device")
+    def act(stage: LiveStage) -> None:
+        for _ in range(commands):
+            stage.run("true")
+        monkeypatch.setattr("tempfile.mkdtemp", full)
+        stage.run("true")
+
+    attempt = bench.run(act, make_fake())
+    message = "the command could not be run: No space left on device"
+    assert attempt.infra == Infra(kind="host", message=message, forgeable=commands > 0)
 
 
 # The no-op

@@ -18,6 +18,7 @@ from pytest_rollout.errors import (
     CheckerError,
     ConfigError,
     EvidenceError,
+    FixtureError,
     HostError,
     InfraError,
     IsolationError,
@@ -48,6 +49,7 @@ def test_the_tree() -> None:
         SpawnError: (InfraError,),
         AgentError: (InfraError,),
         RecordingError: (InfraError,),
+        FixtureError: (InfraError,),
         HostError: (InfraError,),
         Cancelled: (InfraError,),
     }
@@ -74,6 +76,7 @@ def test_every_infrastructure_error_has_a_kind_of_the_table() -> None:
         SpawnError: "spawn",
         AgentError: "agent",
         RecordingError: "recording",
+        FixtureError: "fixture",
         HostError: "host",
         Cancelled: "cancelled",
     }

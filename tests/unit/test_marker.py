@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_rollout.errors import ConfigError
-from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, merge, read_samples, read_task
+from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, checked_task, merge, read_samples, read_task
 from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
 
 VALID = "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id"
@@ -155,7 +155,7 @@ def test_texts_can_be_encoded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"limits": "5m"}, "rollout(limits='5m'): it is not a Limits"),
+        ({"limits": "5m"}, "rollout(limits='5m'): it is not a Limits, such as Limits(wall='5m')"),
         (
             {"limits": Limits(wall=0, cpu=1)},
             "Limits(cpu=…) is not enforced by this version, so it is refused; 'wall' and 'output' are; "
@@ -246,3 +246,65 @@ def test_a_workspace_that_holds_what_an_agent_must_not_see_is_refused(tmp_path: 
 
 def test_without_a_workspace_nothing_is_held(tmp_path: Path) -> None:
     check_workspace(Task(id="t"), results=tmp_path, stage_root=tmp_path, test_file=tmp_path)
+
+
+# A task of the suite's own
+
+
+def test_a_task_of_the_fixture_is_taken_and_completed(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    planned = Task(id="t", samples=4, limits=Limits(wall=5, output=6))
+    own = planned.replace(
+        prompt="p\udcff", workspace=Folder(path="w"), limits=Limits(output=7), env={"A": "1"}, tags=("b", "a")
+    )
+    assert checked_task(own, planned, tmp_path) == planned.replace(
+        prompt="p\\udcff",
+        workspace=Folder(path=str(tmp_path / "w")),
+        limits=Limits(wall=5, output=7),
+        env={"A": "1"},
+        tags=("a", "b"),
+    )
+    assert checked_task(planned, planned, tmp_path) == planned
+
+
+FIXED = "the fixture rollout_task changed the id or the number of samples, which are fixed when tests are collected"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": "u"}, FIXED),
+        ({"samples": 2}, FIXED),
+        ({"prompt": 5}, "the fixture rollout_task: rollout(prompt=5): it is not a text without NUL"),
+        (
+            {"network": "gateway"},
+            "the fixture rollout_task: rollout(network='gateway') is not enforced by this version, so it is refused",
+        ),
+        ({"threshold": 2}, "the fixture rollout_task: rollout(threshold=2): it is not a number from 0 to 1"),
+        (
+            {"limits": "5m"},
+            "the fixture rollout_task: rollout(limits='5m'): it is not a Limits, such as Limits(wall='5m')",
+        ),
+        (
+            {"limits": Limits(memory=1)},
+            "the fixture rollout_task: Limits(memory=…) is not enforced by this version, so it is refused; "
+            "'wall' and 'output' are",
+        ),
+        (
+            {"workspace": Folder(path="no")},
+            "the fixture rollout_task: rollout(workspace='no'): the folder TMP/no does not exist",
+        ),
+    ],
+    ids=str,
+)
+def test_a_task_of_the_fixture_follows_the_rules_of_the_marker(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    planned = Task(id="t")
+    assert refusal(checked_task, planned.replace(**changes), planned, tmp_path) == message.replace("TMP", str(tmp_path))
+
+
+def test_what_is_not_a_task_is_refused(tmp_path: Path) -> None:
+    assert refusal(checked_task, {"id": "t"}, Task(id="t"), tmp_path) == (
+        "the fixture rollout_task gave {'id': 't'}, which is not a Task"
+    )

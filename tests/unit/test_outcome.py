@@ -96,7 +96,13 @@ def test_checks_count_also_after_an_early_end(termination: str) -> None:
 
 @pytest.mark.parametrize("termination", NOT_COMPLETED)
 def test_score_on_completed_gives_0_after_an_early_end_and_records_the_checks(termination: str) -> None:
-    expected = failed(0.0, 1.0, f"termination.{termination}", "reward 0 is below the threshold 1")
+    message = (
+        "reward 0 is below the threshold 1: the checks give 1, "
+        f"but the agent ended by {termination} and score_on is 'completed'"
+    )
+    nothing = failed(0.0, 0.0, f"termination.{termination}", "reward 0 is below the threshold 1")
+    assert judge(termination, checks_reward=0.0, score_on="completed") == nothing
+    expected = failed(0.0, 1.0, f"termination.{termination}", message)
     assert judge(termination, checks_reward=1.0, score_on="completed") == expected
     assert judge(termination, score_on="completed") == expected
 

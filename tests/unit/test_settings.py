@@ -67,7 +67,7 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
-    ("pin", "a=1\n\n  b = x=y \n", {"pins": {"a": "1", "b": "x=y"}}),
+    ("pin", ["a=1", "", "  b = x=y "], {"pins": {"a": "1", "b": "x=y"}}),
     ("samples", " 4 ", {"samples": 4, "samples_from": "ini"}),
     ("isolation", "none", {"isolation": "none", "executor": "local"}),
     ("executor", "sandbox", {}),
@@ -117,7 +117,7 @@ def test_the_command_line_wins_over_an_executor_of_the_ini_file() -> None:
 
 
 def test_pins_of_both_are_merged_key_by_key() -> None:
-    assert settings({"pin": ["b=cli", "c=1", "c=2"]}, {"pin": "a=ini\nb=ini"}).pins == {
+    assert settings({"pin": ["b=cli", "c=1", "c=2"]}, {"pin": ["a=ini", "b=ini"]}).pins == {
         "a": "ini",
         "b": "cli",
         "c": "2",
@@ -184,7 +184,7 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, {"keep_runs": "0"}, "rollout_keep_runs in the ini file: '0' is not a whole number from 1 to 1000000"),
         ({"pin": ["novalue"]}, {}, "--rollout-pin: 'novalue' is not KEY=VALUE"),
         ({"pin": [" =x"]}, {}, "--rollout-pin: ' =x' is not KEY=VALUE"),
-        ({}, {"pin": "a=1\nb"}, "rollout_pin in the ini file: 'b' is not KEY=VALUE"),
+        ({}, {"pin": ["a=1", "b"]}, "rollout_pin in the ini file: 'b' is not KEY=VALUE"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], ini: dict[str, Any], message: str) -> None:

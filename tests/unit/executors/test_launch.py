@@ -251,7 +251,7 @@ def test_no_agent_outlives_a_kill_of_this_process_at_any_moment(private_folder: 
     root.reap()  # what was killed while it made a sandbox may have left a process that waits for ever
     root.close()
     leases = {beat.parent.parent.name for beat in beats}
-    assert [pid for pid in _marked() if _marked()[pid] in leases] == []
+    assert [pid for pid, mark in _marked().items() if mark in leases] == []
 
 
 def _marked() -> dict[int, str]:

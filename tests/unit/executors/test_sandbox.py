@@ -302,13 +302,12 @@ def venv(private_folder: Path) -> Path:
 
 
 def test_a_virtual_environment_below_a_closed_home_works(sandbox: Lab, venv: Path) -> None:
-    mounts = Path("/proc/self/mountinfo").read_text()
     trial = sandbox.run(
         [f"{venv}/bin/python", "-c", "import sys, json; print(sys.prefix); print(sys.executable)"],
         binds=resolve_paths([str(venv)], Path("/"), "this test"),
     )
     assert trial.text.splitlines() == [str(venv), f"{venv}/bin/python"], trial.stderr
-    assert Path("/proc/self/mountinfo").read_text() == mounts  # nothing was mounted on the host
+    assert str(sandbox.root.path) not in Path("/proc/self/mountinfo").read_text()  # nothing was mounted on the host
     assert trial.changes == {}
     assert sandbox.run("ls -A " + str(venv.parent.parent)).text == ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_rollout.bundle import BundleRecord, Captured, Change, Finding
-from pytest_rollout.report.terminal import check_lines, closing_block, figure, plural, sections, status_word
+from pytest_rollout.report.terminal import check_lines, closing_block, ending, figure, plural, sections, status_word
 from pytest_rollout.reward import Check
 from pytest_rollout.store.records import Result
 
@@ -97,6 +97,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_sections_of_a_rollout(folder: Path, make_record: Callable[..., BundleRecord]) -> None:
     (folder / "stdout").write_bytes("one\ntwo \xff€".encode("latin-1", "replace"))
     assert sections(folder, make_record(), [check("a", 0.5)]) == [
+        ("agent", "  exit_code 3 after 1.5 s"),
         ("agent stdout (tail of 10 bytes)", "  | one\n  | two \N{REPLACEMENT CHARACTER}?"),
         ("changed files", "  added     file     answer.txt\n  deleted   file     old.txt"),
         ("findings", "  link: a hard link (answer.txt)"),
@@ -105,30 +106,44 @@ def test_the_sections_of_a_rollout(folder: Path, make_record: Callable[..., Bund
 
 
 def test_nothing_to_say_is_left_out_but_for_the_changes(folder: Path, make_record: Callable[..., BundleRecord]) -> None:
-    assert sections(folder, make_record(changes=(), findings=()), ()) == [("changed files", "  none")]
+    quiet = make_record(termination="completed", exit_code=0, changes=(), findings=())
+    assert sections(folder, quiet, ()) == [("changed files", "  none")]
     assert sections(folder, None, ()) == []
     assert sections(folder, None, [check("a")]) == [("checks", "  1  × 1  a")]
     (folder / "stdout").unlink()
-    assert sections(folder, make_record(changes=(), findings=()), ()) == [("changed files", "  none")]
+    assert sections(folder, quiet, ()) == [("changed files", "  none")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"termination": "exit_code", "exit_code": 3}, "exit_code 3 after 1.5 s"),
+        ({"termination": "signal", "signal": 9, "exit_code": 137}, "signal 9 after 1.5 s"),
+        ({"termination": "wall_limit", "exit_code": None}, "wall_limit after 1.5 s"),
+        ({"termination": "completed", "exit_code": 0}, "completed after 1.5 s"),
+    ],
+)
+def test_how_an_agent_ended(make_record: Callable[..., BundleRecord], changes: dict[str, Any], text: str) -> None:
+    assert ending(make_record(**changes)) == text
 
 
 def test_of_long_output_the_tail_is_shown(folder: Path, make_record: Callable[..., BundleRecord]) -> None:
     (folder / "stderr").write_text("".join(f"line {number}\n" for number in range(100)))
     record = make_record(changes=(), findings=(), stderr=Captured(file="stderr", kept=790, dropped=2**40))
-    (title, text), _ = sections(folder, record, ())
+    _, (title, text), _ = sections(folder, record, ())
     assert title == "agent stderr (tail of 1099511628566 bytes)"
     assert text.splitlines() == [f"  | line {number}" for number in range(80, 100)]
     (folder / "stderr").write_text("x" * 10_000)
-    (_, text), _ = sections(folder, record, ())
+    _, (_, text), _ = sections(folder, record, ())
     assert text == "  | " + "x" * 4000
 
 
 def test_of_many_changes_twenty_are_shown(folder: Path, make_record: Callable[..., BundleRecord]) -> None:
     changes = tuple(Change(path=f"f{number}", kind="added", type="symlink") for number in range(21))
-    (_, text), *_ = sections(folder, make_record(changes=changes), ())
+    text = dict(sections(folder, make_record(changes=changes), ()))["changed files"]
     assert text.splitlines()[:2] == ["  added     symlink  f0", "  added     symlink  f1"]
     assert text.splitlines()[20:] == ["  … and 1 more"]
-    (_, text), *_ = sections(folder, make_record(changes=changes[:20]), ())
+    text = dict(sections(folder, make_record(changes=changes[:20]), ()))["changed files"]
     assert text.splitlines()[19:] == ["  added     symlink  f19"]
 
 
@@ -138,6 +153,7 @@ def test_what_a_candidate_wrote_is_inert(folder: Path, make_record: Callable[...
     findings = (Finding(code="agent.failure", message="a\n::error::x", path="##[x]"),)
     found = dict(sections(folder, make_record(changes=changes, findings=findings), ()))
     assert found == {
+        "agent": "  exit_code 3 after 1.5 s",
         "agent stdout (tail of 10 bytes)": "\n".join(INERT),
         "changed files": "  added     file     # #vso[x]\\n::error::x",
         "findings": "  agent.failure: a\\n::error::x (# #[x])",
@@ -189,6 +205,15 @@ def test_no_results_have_no_mean(block: Callable[..., list[str]]) -> None:
         "0 rollouts: 0 passed, 0 failed, 0 infra",
         "mean reward: none over 0 measured of 0",
         "results: runs/r",
+    ]
+
+
+def test_ends_that_were_measured_are_counted(block: Callable[..., list[str]]) -> None:
+    ends: list[dict[str, Any]] = [{"termination": end} for end in ("wall_limit", "signal", "wall_limit", "completed")]
+    unmeasured = {**infra("evaluator"), "termination": "signal"}
+    assert block(*ends, unmeasured)[2:4] == [
+        "mean reward: 1 over 4 measured of 5 (1 unmeasured)",
+        "agents that did not complete: 1 signal, 2 wall_limit",
     ]
 
 

@@ -15,6 +15,7 @@ from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_pl
 from pytest_rollout.store.records import Plan, Planned, Result
 
 LIST = "pytest-rollout list shows them."
+LIST_LAST = "pytest-rollout list last shows those of the newest run."
 FIRST = "Run pytest first, or name the folder with --dir."
 
 
@@ -236,7 +237,7 @@ def test_a_rollout_is_selected(filled: Runs, selector: str, run: str, rollout: s
 
 def test_a_rollout_that_is_not_there_or_not_one(filled: Runs) -> None:
     path = filled.results.path
-    assert refusal(find_rollout, filled.results, "x") == f"no rollout begins with 'x' in {path}\n{LIST}"
+    assert refusal(find_rollout, filled.results, "x") == f"no rollout begins with 'x' in {path}\n{LIST_LAST}"
     assert refusal(find_rollout, filled.results, "a") == (
         "'a' fits 2 rollouts: a0000000-test-a-1-s1, a0000000-test-a-1-s0"
     )
@@ -252,6 +253,15 @@ def test_a_prefix_that_fits_rollouts_of_two_runs_is_not_unique(filled: Runs) -> 
     assert refusal(find_rollout, filled.results, "3f") == (
         "'3f' fits 4 rollouts: 3fb00000-test-a-1-s0, 3f9ac01d-test-a-1-s0, 3f9ac01d-test-c-3-s0, 3f9ac01d-test-b-2-s0"
     )
+
+
+@pytest.mark.parametrize("selector", ["test_sub[", "test_sub[1-s0]", "t.py::test_sub[1-s0]", "t.py::test_sub[1]"])
+def test_a_rollout_is_selected_by_the_name_of_its_test(filled: Runs, selector: str) -> None:
+    changes = {"node": "t.py::test_sub[1-s0]", "task": "t.py::test_sub[1]"}
+    filled.run(NEW, {"main": [filled.result("3fb00000-test-sub-1-4-s0", **changes)]})
+    assert find_rollout(filled.results, selector)[1].rollout == "3fb00000-test-sub-1-4-s0"
+    with pytest.raises(SelectorError):
+        find_rollout(filled.results, "t.py::test_su")
 
 
 def test_the_full_id_wins_over_a_longer_one(runs: Runs) -> None:
