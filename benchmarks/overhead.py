@@ -34,6 +34,7 @@ from pathlib import Path
 
 import pytest_rollout
 from pytest_rollout.executors.bwrap import INSIDE, MAX_PROCESSES, Bwrap, arguments, find_bwrap
+from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.stage.root import NOBODY
 
 AGENT = r"printf 'candidate\n' > answer.txt"
@@ -97,10 +98,11 @@ class Overlay:
         args = arguments(overlay=overlay, env=env, binds=(), prompt=None, host_network=False)
         status, status_write = os.pipe()
         block_read, block = os.pipe()
-        memory = os.memfd_create("args")
-        os.write(memory, b"".join(os.fsencode(arg) + b"\0" for arg in args))
-        os.lseek(memory, 0, os.SEEK_SET)
-        words = ["--args", str(memory), "--json-status-fd", str(status_write), "--block-fd", str(block_read)]
+        given = {"--args": _memory(b"".join(os.fsencode(arg) + b"\0" for arg in args))}
+        if (program := filter_program()) is not None:
+            given["--seccomp"] = _memory(program)
+        given |= {"--json-status-fd": status_write, "--block-fd": block_read}
+        words = [word for option, fd in given.items() for word in (option, str(fd))]
         drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"] if self._root else []
         limits = ["prlimit", f"--nproc={MAX_PROCESSES}", "--core=0:0", "--"]
         process = subprocess.Popen(
@@ -110,10 +112,10 @@ class Overlay:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=(memory, status_write, block_read),
+            pass_fds=tuple(given.values()),
             start_new_session=True,
         )
-        for fd in (memory, status_write, block_read):
+        for fd in given.values():
             os.close(fd)
         first = b""
         while b"}" not in first:
@@ -129,6 +131,13 @@ class Overlay:
             raise AssertionError("the sandbox did not end")
         for fd in (status, block, pidfd):
             os.close(fd)
+
+
+def _memory(data: bytes) -> int:
+    fd = os.memfd_create("benchmark")
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import Counter
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -27,6 +28,8 @@ _MAX_DIFF_TOTAL = 16 << 20
 _MAX_JSON_BYTES = 16 << 20
 _CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.unreadable"})
 _MAX_DIFF_LINES = 20_000
+_MAX_DIFF_WORK = 500_000
+_POPULAR_FROM = 200  # as difflib has it
 _MAX_JSON_DEPTH = 200
 _MAX_DIGITS = 4000
 
@@ -263,7 +266,8 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
 class Diff:
     """The unified diff between the baseline and what the agent left.
 
-    A file over 1 MiB or 20,000 lines, or with a NUL, is named and not compared line by line; so is
+    A file whose lines repeat so much that a comparison would take minutes counts as replaced whole. A
+    file over 1 MiB or 20,000 lines, or with a NUL, is named and not compared line by line; so is
     what comes after 16 MiB.
     """
 
@@ -296,6 +300,8 @@ def _file_diff(change: Change, reader: Reader) -> FileDiff:
     before, after = _lines(old), _lines(new)
     if before is None or after is None:
         return _named(change)
+    if _work(before, after) > _MAX_DIFF_WORK:
+        return _named(change, added=len(after), removed=len(before))
     lines = list(difflib.unified_diff(before, after, f"a/{change.path}", f"b/{change.path}", n=3))
     body = [line for line in lines[2:] if line[:1] in "+-"]
     return FileDiff(
@@ -307,9 +313,16 @@ def _file_diff(change: Change, reader: Reader) -> FileDiff:
     )
 
 
-def _named(change: Change) -> FileDiff:
+def _work(before: list[str], after: list[str]) -> int:
+    """How many pairs of equal lines a comparison looks at, at the least; lines that are everywhere do not count."""
+    old, new = Counter(before), Counter(after)
+    popular = len(after) // 100 + 1 if len(after) >= _POPULAR_FROM else len(after)
+    return sum(count * old[line] for line, count in new.items() if count <= popular)
+
+
+def _named(change: Change, *, added: int | None = None, removed: int | None = None) -> FileDiff:
     text = f"{change.kind}: {change.path} ({change.type}, not compared as text)\n"
-    return FileDiff(path=change.path, kind=change.kind, added=None, removed=None, text=text)
+    return FileDiff(path=change.path, kind=change.kind, added=added, removed=removed, text=text)
 
 
 def _read_or_none(reader: Reader, change: Change) -> bytes | None:

@@ -12,7 +12,8 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,8 @@ __all__ = ["Baseline", "fingerprint", "freeze"]
 _SKIP = frozenset({b"__pycache__"})
 MAX_ENTRIES = 1_000_000
 MAX_DEPTH = 200
+_SETTLED = 2 * 10**9  # nanoseconds
+_known: dict[Path, tuple[str, str]] = {}  # of a folder: what its stats were, and its fingerprint
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +39,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
 
 
-def freeze(root: StageRoot, source: Path | None) -> Baseline:
+def freeze(root: StageRoot, source: Path | None, now: Callable[[], int] = time.time_ns) -> Baseline:
     """The baseline of a folder (None: of an empty one), made now if this machine has none.
 
     Safe with many processes at once: one builds, under a lock, in a temporary folder that is then
@@ -47,10 +50,37 @@ def freeze(root: StageRoot, source: Path | None) -> Baseline:
         revision = f"sha256:{hashlib.sha256(b'').hexdigest()}"
         return Baseline(path=str(_built(root, None, revision)), revision=revision)
     try:
-        revision = fingerprint(source)
+        revision = _revision(source, now())
     except OSError as error:
         raise StageError(f"the workspace {source} can't be read: {error.strerror}") from error
     return Baseline(path=str(_built(root, source, revision)), revision=revision)
+
+
+def _revision(source: Path, now: int) -> str:
+    """The fingerprint; where no stat of the folder changed, it is not read again for every rollout.
+
+    Every change shows in a change time, save a second one in the same tick of the clock: a folder that
+    changed just now is read again.
+    """
+    state, newest = _state(source)
+    known = _known.get(source)
+    if known is not None and known[0] == state:
+        return known[1]
+    revision = fingerprint(source)
+    if newest < now - _SETTLED:
+        _known[source] = state, revision
+    return revision
+
+
+def _state(folder: Path) -> tuple[str, int]:
+    """A digest of all stats of a folder, and its newest change time."""
+    digest, newest = hashlib.sha256(), 0
+    for entry in _walk(folder):
+        info = entry.stat
+        seen = (info.st_dev, info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+        digest.update(repr((entry.path, seen)).encode())
+        newest = max(newest, info.st_ctime_ns)
+    return digest.hexdigest(), newest
 
 
 def _built(root: StageRoot, source: Path | None, revision: str) -> Path:

@@ -121,7 +121,6 @@ def test_no_agent(suite: Suite) -> None:
         ),
         ("[agents.x]\nenv = ['A']", "[agents.x]: 'command' is missing"),
         ("[agents.x]\ncommand = 7", f"[agents.x] command: 7 {NO_COMMAND}"),
-        ("[agents.x]\ncommand = ['no-such-program-at-all']", f"[agents.x] command: {NOT_FOUND}"),
         (
             "[agents.noop]\ncommand = 'true'",
             "[agents.noop]: 'noop' is not a name for an agent: letters, digits, '_', '.', '-'; not 'noop'",
@@ -130,16 +129,27 @@ def test_no_agent(suite: Suite) -> None:
             "[agents.x]\ncommand = 'true'\ninfra_exit_codes = [0]",
             "[agents.x]: infra_exit_codes = [0] is not a list of exit codes from 1 to 255",
         ),
-        (
-            "[agents.x]\ncommand = 'true'\npaths = ['tools']",
-            "[agents.x]: the path 'tools' ({root}/tools) does not exist",
-        ),
         ("[agents.x\n", "this is not TOML: Expected ']' at the end of a table declaration (at line 1, column 10)"),
     ],
 )
 def test_a_bad_file_of_agents(suite: Suite, toml: str, message: str) -> None:
     suite.write({"rollout.toml": toml})
-    assert attempt(suite) == refused(f"{suite.root}/rollout.toml: {message.replace('{root}', str(suite.root))}")
+    assert attempt(suite) == refused(f"{suite.root}/rollout.toml: {message}")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("command = ['no-such-program-at-all']", f"[agents.x] command: {NOT_FOUND}"),
+        ("command = 'true'\nversion = ['no-such-program-at-all']", f"[agents.x] version: {NOT_FOUND}"),
+        ("command = 'true'\npaths = ['tools']", "[agents.x]: the path 'tools' ({root}/tools) does not exist"),
+    ],
+)
+def test_an_agent_that_is_taken_and_not_there(suite: Suite, table: str, message: str) -> None:
+    suite.write({"rollout.toml": f"[agents.x]\n{table}\n"})
+    said = f"{suite.root}/rollout.toml: {message.replace('{root}', str(suite.root))}"
+    left = attempt(suite, ANY_AGENT, ["--rollout-agent=x"])
+    assert left == refused(f"{SUITE}::test_it (and 3 more tests): {said}")
 
 
 def test_a_configured_file_that_is_not_there(suite: Suite) -> None:
@@ -189,7 +199,7 @@ MARKERS = {
             "{'limits': Limits(output='10 pages', wall=-1)}",
             f"Limits(wall=…): -1 {DURATION}; Limits(output=…): '10 pages' {SIZE}",
         ),
-        ("{'limits': {'wall': 5}}", "rollout(limits={'wall': 5}): it is not a Limits"),
+        ("{'limits': {'wall': 5}}", "rollout(limits={'wall': 5}): it is not a Limits, such as Limits(wall='5m')"),
     ],
     "values": [
         ("{'samples': 0}", f"rollout(samples=0): it {COUNT}"),

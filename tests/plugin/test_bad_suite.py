@@ -336,3 +336,28 @@ def test_a_suite_without_the_marker_may_use_our_names(suite: Suite) -> None:
     ran = suite.run(source)
     assert (ran.status, ran.counts) == (0, {"passed": 3})
     assert not (suite.root / ".rollout").exists()
+
+
+RERUNS = (
+    "test_suite.py::test_it: a rollout is not run again by pytest-rerunfailures: "
+    "a second try at a model's failure inflates its reward\n"
+    "Leave out --reruns and the marker 'flaky'; samples=N makes independent samples."
+)
+
+
+def test_reruns_are_refused(suite: Suite) -> None:
+    """The options of pytest-rerunfailures, without its code: what it would do to a rollout is the question."""
+    suite.write(
+        {
+            "conftest.py": """
+                def pytest_addoption(parser):
+                    parser.addoption("--reruns", type=int, default=None)
+
+                def pytest_configure(config):
+                    config.addinivalue_line("markers", "flaky: try again")
+            """
+        }
+    )
+    assert attempt(suite, args=["--reruns", "2"]) == refused(RERUNS)
+    flaky = GOOD.replace("    @pytest.mark.rollout", "    @pytest.mark.flaky(reruns=2)\n    @pytest.mark.rollout")
+    assert attempt(suite, flaky) == refused(RERUNS)

@@ -154,17 +154,11 @@ def test_overrides_that_can_not_be_used(suite: Suite) -> None:
     assert set(ran.verdicts.values()) == {("infra", "fixture", None)}
     assert len(ran.verdicts) == 5
     messages = {node.partition("::")[0]: result.message for node, result in ran.results.items()}
-    start = "a fixture raised ConfigError: "
-    assert messages["TestTask"] == f"{start}the fixture rollout_task gave 'do it', which is not a Task"
-    assert messages["TestId"] == f"{start}the fixture rollout_task changed the id of the task to 'other'"
-    assert messages["TestAgent"] == (
-        f"{start}fixture rollout_agent: 3 is not a command: a text for sh -c, or a list of words"
-    )
-    assert messages["TestNothing"] == (
-        f"{start}fixture rollout_agent: None is not a command: a text for sh -c, or a list of words"
-    )
-    assert messages["TestUnknown"].startswith(
-        f"{start}fixture rollout_agent: there is no agent 'no-such-agent'; valid: noop."
-    )
+    command = "is not a command: a text for sh -c, or a list of words"
+    assert messages["TestTask"] == "the fixture rollout_task gave 'do it', which is not a Task"
+    assert messages["TestId"].startswith("the fixture rollout_task changed the id")
+    assert messages["TestAgent"] == f"fixture rollout_agent: 3 {command}"
+    assert messages["TestNothing"] == f"fixture rollout_agent: None {command}"
+    assert messages["TestUnknown"].startswith("fixture rollout_agent: there is no agent 'no-such-agent'; valid: noop.")
     assert ran.run is not None
     assert not (ran.run.path / "rollouts").exists()

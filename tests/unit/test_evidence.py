@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_rollout.bundle import BundleRecord, Captured, Change
+from pytest_rollout.bundle import BundleRecord, Captured, Change, Finding
 from pytest_rollout.errors import EvidenceError
 from pytest_rollout.evidence import Bundle, Diff, looked, parse_json
 
@@ -339,3 +339,21 @@ def test_any_two_contents_have_a_diff(old: bytes, new: bytes) -> None:
         assert file.text.startswith("--- a/f\n+++ b/f\n@@ ")
         assert file.text.endswith("\n")
         assert 0 < made.lines_changed <= (old + b"\n").count(b"\n") + (new + b"\n").count(b"\n")
+
+
+def test_a_diff_that_would_take_minutes_counts_as_replaced() -> None:
+    lines = [f"line {number % 110}\n" for number in range(20_000)]  # a comparison of these took over 300 s
+    file = diff("".join(lines).encode(), "".join(sorted(lines)).encode()).files[0]
+    assert (file.added, file.removed) == (20_000, 20_000)
+    assert "not compared as text" in file.text
+    edited = [f"line {number}\n" for number in range(20_000)]
+    edited[10_000] = "another\n"
+    file = diff("".join(f"line {number}\n" for number in range(20_000)).encode(), "".join(edited).encode()).files[0]
+    assert (file.added, file.removed) == (1, 1)
+
+
+@pytest.mark.parametrize("code", ["changes.entries", "changes.depth", "changes.unreadable"])
+def test_a_list_of_changes_that_was_cut_short_is_not_given(make_bundle: Callable[..., Bundle], code: str) -> None:
+    cut = make_bundle(findings=(Finding(code=code, message="the listing stopped"),))
+    assert failure(lambda: cut.changes) == "the changes can't be told: the listing stopped"
+    assert failure(lambda: cut.diff) == "the changes can't be told: the listing stopped"

@@ -63,7 +63,7 @@ def test_a_file_of_the_host_that_is_read(sandbox: Lab, change: Callable[..., Non
     assert complaint(sandbox) == "the sandbox does not hold: a file of the host was read"
 
 
-def test_an_environment_that_leaks(sandbox: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_leaks(sandbox: Lab, change: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     class Ours(dict[str, str]):
         """The environment of this process, at the time when it is asked for."""
 
@@ -80,6 +80,7 @@ def test_an_environment_that_leaks(sandbox: Lab, monkeypatch: pytest.MonkeyPatch
             return os.environ[name]
 
     monkeypatch.setattr(launching, "_ENV", Ours())
+    change(lambda args: [word for word in args if word != "--clearenv"])
     assert complaint(sandbox) == "the sandbox does not hold: the environment of the host was read"
 
 

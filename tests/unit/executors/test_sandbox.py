@@ -88,12 +88,9 @@ def test_nothing_of_the_caller_is_to_be_seen(sandbox: Lab) -> None:
         assert file.read().split("\0")[0] not in seen.splitlines()
 
 
-@pytest.mark.usefixtures("secrets")
-def test_the_reaper_of_the_sandbox_carries_no_variable_of_the_task(sandbox: Lab) -> None:
-    trial = sandbox.run("cat /proc/1/environ /proc/1/cmdline", env={"TOKEN": "given-to-the-agent"})
-    assert "bwrap" in trial.text
-    assert "given-to-the-agent" not in trial.text
-    assert sandbox.root.path.name + "/stages" not in trial.text
+def test_its_reaper_and_the_keys_of_the_host_are_not_to_be_seen(sandbox: Lab) -> None:
+    trial = sandbox.run("ls -A /proc/1 | wc -l; touch /proc/1/x; cat /proc/keys | wc -c; cat /proc/2/comm")
+    assert trial.text == "0\n0\nsh\n"
 
 
 def test_only_its_own_processes_are_there(sandbox: Lab) -> None:
@@ -351,8 +348,9 @@ def test_processes_are_bounded_and_no_core_is_dumped(sandbox: Lab) -> None:
     assert trial.changes == {}
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_is_bounded(sandbox: Lab) -> None:
-    trial = sandbox.run("f() { f | f & }; echo up; f; sleep 60", wall=1.0)
+    trial = sandbox.run("f() { f | f & }; echo up; f; sleep 60", wall=0.5)
     assert trial.text.startswith("up\n")
     assert trial.ended.termination in ("wall_limit", "exit_code", "completed")
     assert sandbox.run("echo usable").text == "usable\n"

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,57 @@ def test_a_second_freeze_reads_the_first_one(stage_root: StageRoot, source: Path
     assert freeze(stage_root, copy) == first
     assert os.stat(first.path).st_ino == inode
     assert [entry.name for entry in stage_root.baselines.iterdir()] == [Path(first.path).name]
+
+
+def later() -> int:
+    return time.time_ns() + 60 * 10**9
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Every folder whose content is read from here on."""
+    read: list[Path] = []
+    real = module.fingerprint
+
+    def counting(folder: Path) -> str:
+        read.append(folder)
+        return real(folder)
+
+    monkeypatch.setattr(module, "fingerprint", counting)
+    return read
+
+
+def test_a_folder_at_rest_is_read_once(stage_root: StageRoot, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = freeze(stage_root, source)
+    read = counted(monkeypatch)
+    assert [freeze(stage_root, source, later) for _ in range(3)] == [first] * 3
+    assert read == [source]
+
+
+def test_a_folder_that_changed_just_now_is_read_again(
+    stage_root: StageRoot, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = counted(monkeypatch)
+    first = freeze(stage_root, source)
+    assert freeze(stage_root, source) == first
+    assert read.count(source) == 2
+
+
+def test_no_change_of_a_known_folder_is_missed(stage_root: StageRoot, source: Path) -> None:
+    (source / "same").write_bytes(b"one")
+    times = os.stat(source / "same")
+    revisions = [freeze(stage_root, source, later).revision]
+    with open(source / "same", "r+b") as file:  # the same size, inode and time of change of its content
+        file.write(b"two")
+    os.utime(source / "same", ns=(times.st_atime_ns, times.st_mtime_ns))
+    revisions.append(freeze(stage_root, source, later).revision)
+    (source / "same").chmod(0o755)
+    revisions.append(freeze(stage_root, source, later).revision)
+    (source / "new").symlink_to("same")
+    revisions.append(freeze(stage_root, source, later).revision)
+    os.unlink(source / "same")
+    revisions.append(freeze(stage_root, source, later).revision)
+    assert len(set(revisions)) == 5
+    assert revisions[-1] == fingerprint(source)
 
 
 def test_the_empty_baseline_is_that_of_an_empty_folder(stage_root: StageRoot, tmp_path: Path) -> None:
