@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections import Counter
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
