@@ -27,7 +27,7 @@ MAX_FUNCTION, MAX_FILE = 60, 350
 # itself. A part may import only parts above it in this table.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "values": (
-        ("", "errors", "plain", "knobs", "identity", "task", "bundle", "evidence", "outcome", "reward"),
+        ("", "errors", "plain", "knobs", "identity", "task", "bundle", "diff", "evidence", "outcome", "reward"),
         (),
     ),
     "settings": (("settings",), ("values",)),

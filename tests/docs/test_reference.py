@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 import pytest_rollout
-from pytest_rollout import bundle, cli, evidence, knobs, marker, outcome, plugin, task
+from pytest_rollout import bundle, cli, diff, evidence, knobs, marker, outcome, plugin, task
 from pytest_rollout._reporting import UNMEASURED
 from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
@@ -196,8 +196,8 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("marker", "## Refused", refused),
     ("fixtures", "## Fixtures", fixtures),
     ("fixtures", "## bundle", lambda: public(evidence.Bundle) | {"folder"}),
-    ("fixtures", "## bundle.diff", lambda: public(evidence.Diff) | {"files"}),
-    ("fixtures", "## bundle.diff.files", lambda: fields(evidence.FileDiff)),
+    ("fixtures", "## bundle.diff", lambda: public(diff.Diff) | {"files"}),
+    ("fixtures", "## bundle.diff.files", lambda: fields(diff.FileDiff)),
     ("fixtures", "## reward", lambda: public(Reward())),
     ("agents", "## rollout.toml", lambda: set(config._KEYS)),
     ("agents", "## Fields", lambda: {f"{{{name}}}" for name in FIELDS}),

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_rollout.bundle import BundleRecord, Captured, Change, Finding
+from pytest_rollout.diff import Diff
 from pytest_rollout.errors import EvidenceError
-from pytest_rollout.evidence import Bundle, Diff, looked, parse_json
+from pytest_rollout.evidence import Bundle, looked, parse_json
 
 MOST = 64 * 2**20
 
