@@ -99,11 +99,20 @@ def local_mounts(binds: Sequence[Bind], stage: str, unreachable: Sequence[bool])
 
 
 def launch(
-    bwrap: Bwrap, args: Sequence[str], command: Sequence[str], *, owner: Owner, mounts: Sequence[str], mark: str
+    bwrap: Bwrap,
+    args: Sequence[str],
+    command: Sequence[str],
+    *,
+    owner: Owner,
+    mounts: Sequence[str],
+    mark: str,
+    inherit: Sequence[int] = (),
+    sealed: bool = False,
 ) -> Sandbox:
     """Start ``command`` in a sandbox, without standard input, and let it go once its pid 1 is held.
 
     ``mark`` is in bubblewrap's environment: killed with us while it makes the sandbox, it leaves a process.
+    ``inherit`` are descriptors for the command; ``sealed`` refuses it objects that outlive processes.
     Raises IsolationError when the machine refuses namespaces, HostError when it has no room for a
     process, StageError when the stage can't be mounted, SpawnError otherwise.
     """
@@ -111,7 +120,17 @@ def launch(
     gate, inside = socket.socketpair()
     extra = {"--json-status-fd": status_write}
     try:
-        with prepared(bwrap, args, command, owner=owner, mounts=mounts, prelude=_GATED, extra=extra) as (argv, options):
+        with prepared(
+            bwrap,
+            args,
+            command,
+            owner=owner,
+            mounts=mounts,
+            prelude=_GATED,
+            extra=extra,
+            inherit=inherit,
+            sealed=sealed,
+        ) as (argv, options):
             process = spawn(
                 argv,
                 stdin=inside,
@@ -140,12 +159,14 @@ def prepared(
     mounts: Sequence[str] = (),
     prelude: Sequence[str] = _LIMITED,
     extra: Mapping[str, int] | None = None,
+    inherit: Sequence[int] = (),
+    sealed: bool = False,
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """The words and the Popen options that start ``command`` in a sandbox, as the uid of ``owner``.
 
     ``prelude`` becomes the command inside, ``extra`` are options of bubblewrap that take a descriptor.
     """
-    program = filter_program()
+    program = filter_program(sealed=sealed)
     own = {"--args": _memory_file(b"".join(os.fsencode(arg) + b"\0" for arg in args))}
     if program is not None:
         own["--seccomp"] = _memory_file(program)
@@ -155,7 +176,7 @@ def prepared(
         words += ["--", *prelude, *command]
         if owner.uid != os.geteuid():
             words = [*_mounting(mounts), *_dropping(owner), *words]
-        yield words, {"env": _ENV, "cwd": "/", "pass_fds": tuple(descriptors.values())}
+        yield words, {"env": _ENV, "cwd": "/", "pass_fds": (*descriptors.values(), *inherit)}
     finally:
         for fd in own.values():
             os.close(fd)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_rollout.bundle import Ended, Usage
@@ -24,6 +25,7 @@ from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended
 from pytest_rollout.executors.spawner import spawn
 from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.layers import copy_tree, merge_layer
 from pytest_rollout.stage.leftovers import MARK, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
@@ -43,16 +45,32 @@ class LocalExecutor:
     def prepare(self, workspace: Path | None) -> Baseline:
         return freeze(self._root, workspace)
 
-    def provision(self, baseline: Baseline) -> Stage:
+    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
+        return self._copied(baseline.path, baseline, layers)
+
+    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
+        opening = ["chmod", "-R", "u+rwX", "--", f"{stage.path}/copy"]  # what the agent closed, it closed for itself
+        subprocess.run(opening, capture_output=True, check=False)
+        return self._copied(f"{stage.path}/copy", stage.baseline, layers)
+
+    def _copied(self, tree: str, baseline: Baseline, layers: Sequence[str]) -> Stage:
         path = self._root.new_stage("home", "tmp", ours=True)
         try:
-            shutil.copytree(baseline.path, f"{path}/copy", symlinks=True)
+            copy_tree(tree, f"{path}/copy")
+            for layer in layers:
+                merge_layer(layer, f"{path}/copy")
         except OSError as error:  # shutil.Error is one too, with a list of texts
             remove_tree(path)
             said = error.args[0][0][2] if isinstance(error, shutil.Error) else str(error)
             full = any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT))
             raise (HostError if full else StageError)(f"the stage can't be made: {said}") from error
         return Stage(path=path, baseline=baseline)
+
+    def layer(self, write: Callable[[str], None]) -> str:
+        return self._root.new_layer(write)
+
+    def drop_layer(self, layer: str) -> None:
+        self._root.drop_layer(layer)
 
     def prompt_file(self, stage: Stage) -> str:
         return f"{stage.path}/prompt"
@@ -105,6 +123,7 @@ class LocalExecutor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                pass_fds=command.inherit,
             )
         except FileNotFoundError as error:
             raise SpawnError(f"the agent's program {command.argv[0]!r} was not found") from error

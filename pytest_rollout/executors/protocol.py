@@ -3,11 +3,15 @@
 ``prepare`` a baseline, ``provision`` a stage over it, ``run`` commands in the stage one after the
 other, ``view`` what they left, then ``drop`` or ``keep`` it. ``drop`` may be called twice, and after
 a loss. What crosses the contract is plain data, so that an executor on another machine can fit it.
+
+For an evaluation, ``above`` gives a fresh stage over what an earlier one holds, with layers on it:
+trees that win over what is below them, last the last. In a layer a whiteout (a character device 0:0)
+deletes what is below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -48,7 +52,11 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One command in a stage: what is run, the variables that it gets, the paths that it may read."""
+    """One command in a stage: what is run, the variables that it gets, the paths that it may read.
+
+    ``inherit`` are descriptors of ours that it gets under their numbers. ``sealed`` commands find the
+    stage read-only and make no object that outlives their processes (shared memory, queues).
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
@@ -56,13 +64,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     network: Network = "none"
     wall: float
     prompt: str = ""
+    inherit: tuple[int, ...] = ()
+    sealed: bool = False
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """A provisioned stage: its folder on this machine, and its baseline."""
+    """A provisioned stage: its folder on this machine, its baseline, and the layers between them, the lowest first."""
 
     path: str
     baseline: Baseline
+    layers: tuple[str, ...] = ()
 
 
 class Executor(Protocol):
@@ -75,8 +86,20 @@ class Executor(Protocol):
         """The frozen baseline of a folder, or of an empty one."""
         ...
 
-    def provision(self, baseline: Baseline) -> Stage:
+    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
         """A fresh private stage."""
+        ...
+
+    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
+        """A fresh stage over what ``stage`` holds now, in which nothing runs."""
+        ...
+
+    def layer(self, write: Callable[[str], None]) -> str:
+        """A layer that ``write`` fills, given its folder; it is there until :meth:`drop_layer`."""
+        ...
+
+    def drop_layer(self, layer: str) -> None:
+        """Remove a layer."""
         ...
 
     def prompt_file(self, stage: Stage) -> str:

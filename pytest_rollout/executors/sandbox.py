@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_rollout.bundle import Ended, Usage
@@ -49,8 +50,17 @@ class SandboxExecutor:
     def prepare(self, workspace: Path | None) -> Baseline:
         return freeze(self._root, workspace)
 
-    def provision(self, baseline: Baseline) -> Stage:
-        return Stage(path=self._root.new_stage("u", "w"), baseline=baseline)
+    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
+        return Stage(path=self._root.new_stage("u", "w"), baseline=baseline, layers=tuple(layers))
+
+    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
+        return self.provision(stage.baseline, (*stage.layers, f"{stage.path}/u", *layers))
+
+    def layer(self, write: Callable[[str], None]) -> str:
+        return self._root.new_layer(write)
+
+    def drop_layer(self, layer: str) -> None:
+        self._root.drop_layer(layer)
 
     def prompt_file(self, stage: Stage) -> str:
         return PROMPT
@@ -59,9 +69,8 @@ class SandboxExecutor:
         prompt = self._write_prompt(stage, command.prompt)
         hidden = [self._root.owner.uid != os.geteuid() and not reachable(Path(bind.source)) for bind in command.binds]
         binds, mounts = local_mounts(command.binds, stage.path, hidden)
-        overlay = ["--overlay-src", stage.baseline.path, "--overlay", f"{stage.path}/u", f"{stage.path}/w", INSIDE]
         args = arguments(
-            overlay=overlay,
+            overlay=_overlay(stage, sealed=command.sealed),
             env={"HOME": "/home/agent", "TMPDIR": "/tmp", **command.env},
             binds=binds,
             prompt=prompt,
@@ -71,7 +80,16 @@ class SandboxExecutor:
         argv = ("env", *odd, *command.argv) if odd else command.argv  # a shell drops a name that it can't use itself
         began = time.monotonic()
         mark = os.path.basename(stage.path)
-        sandbox = launch(self._bwrap, args, argv, owner=self._root.owner, mounts=mounts, mark=mark)
+        sandbox = launch(
+            self._bwrap,
+            args,
+            argv,
+            owner=self._root.owner,
+            mounts=mounts,
+            mark=mark,
+            inherit=command.inherit,
+            sealed=command.sealed,
+        )
         streams = {sandbox.stdout.fileno(): stdout, sandbox.stderr.fileno(): stderr}
         stop, dead = self._drain(sandbox, streams, began + command.wall, cancel)
         duration = time.monotonic() - began
@@ -136,6 +154,14 @@ class SandboxExecutor:
 
     def close(self) -> None:
         self._root.close()
+
+
+def _overlay(stage: Stage, *, sealed: bool) -> list[str]:
+    """bubblewrap's arguments that put the stage at its place, writable or not."""
+    lower = [word for layer in (stage.baseline.path, *stage.layers) for word in ("--overlay-src", layer)]
+    if sealed:
+        return [*lower, "--overlay-src", f"{stage.path}/u", "--ro-overlay", INSIDE]
+    return [*lower, "--overlay", f"{stage.path}/u", f"{stage.path}/w", INSIDE]
 
 
 def _inode(path: str) -> int | None:

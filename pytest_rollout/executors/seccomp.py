@@ -3,7 +3,9 @@
 The agent shares its uid with pid 1 of its namespace, and the session keyring and vsock with the
 host. So it may not trace or read other processes, take their descriptors, use keyrings, make vsock
 sockets, or reach any of that through io_uring or another architecture's calls. Tracing among the
-agent's own processes goes with it: no debugger works in a stage.
+agent's own processes goes with it: no debugger works in a stage. A sealed command leaves nothing
+that stays when its processes are gone either: no System V object, message queue or closed connection,
+no limit, priority or processor of another process's.
 
 The program is classic BPF as in seccomp(2); the numbers are those of the kernel's tables.
 """
@@ -21,7 +23,7 @@ __all__ = ["filter_program"]
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
-_AF_VSOCK = 40
+_AF_UNIX, _AF_VSOCK = 1, 40
 _X32 = 0x40000000
 
 
@@ -30,18 +32,34 @@ class _Table(msgspec.Struct, frozen=True):
 
     arch: int
     refused: tuple[int, ...]
+    lasting: tuple[int, ...]
+    prlimit: int
     socket: int
 
 
-# ptrace, process_vm_readv, process_vm_writev, kcmp, add_key, request_key, keyctl, userfaultfd, pidfd_getfd
+# refused: ptrace, process_vm_readv, process_vm_writev, kcmp, add_key, request_key, keyctl, userfaultfd, pidfd_getfd
+# lasting: shmget, semget, msgget, mq_open; setpriority, sched_setparam, sched_setscheduler, sched_setaffinity,
+#          sched_setattr, ioprio_set
 _TABLES = {
-    "x86_64": _Table(0xC000003E, (101, 310, 311, 312, 248, 249, 250, 323, 438), 41),
-    "aarch64": _Table(0xC00000B7, (117, 270, 271, 272, 217, 218, 219, 282, 438), 198),
+    "x86_64": _Table(
+        arch=0xC000003E,
+        refused=(101, 310, 311, 312, 248, 249, 250, 323, 438),
+        lasting=(29, 64, 68, 240, 141, 142, 144, 203, 314, 251),
+        prlimit=302,
+        socket=41,
+    ),
+    "aarch64": _Table(
+        arch=0xC00000B7,
+        refused=(117, 270, 271, 272, 217, 218, 219, 282, 438),
+        lasting=(194, 190, 186, 180, 140, 118, 119, 122, 274, 30),
+        prlimit=261,
+        socket=198,
+    ),
 }
 _IO_URING = (425, 426, 427)
 
 
-def filter_program(machine: str | None = None) -> bytes | None:
+def filter_program(machine: str | None = None, *, sealed: bool = False) -> bytes | None:
     """The filter for this machine (as ``uname -m`` names it), or None for one without a table here."""
     table = _TABLES.get(machine or platform.machine())
     if table is None:
@@ -50,10 +68,14 @@ def filter_program(machine: str | None = None) -> bytes | None:
     lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, table.arch), (_RETURN, 0, 0, refuse), (_LOAD, 0, 0, _NUMBER)]
     if table.arch == _TABLES["x86_64"].arch:
         lines += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, unknown)]
-    for number in table.refused:
+    for number in (*table.refused, *(table.lasting if sealed else ())):
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
     for number in _IO_URING:
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, unknown)]
+    if sealed:  # of its own process only
+        lines += [(_EQUAL, 0, 4, table.prlimit), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
+        lines += [(_EQUAL, 0, 1, 0), (_RETURN, 0, 0, allow), (_RETURN, 0, 0, refuse)]
     lines += [(_EQUAL, 0, 3, table.socket), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
-    lines += [(_EQUAL, 0, 1, _AF_VSOCK), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, allow)]
+    lines += [(_EQUAL, 1, 0, _AF_UNIX) if sealed else (_EQUAL, 0, 1, _AF_VSOCK)]
+    lines += [(_RETURN, 0, 0, refuse), (_RETURN, 0, 0, allow)]
     return b"".join(struct.pack("HBBI", *line) for line in lines)

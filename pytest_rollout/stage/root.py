@@ -20,6 +20,7 @@ import os
 import secrets
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -141,6 +142,31 @@ class StageRoot:
             kind = HostError if error.errno in _FULL else StageError
             raise kind(f"no stage can be made in {self.stages}: {error.strerror}") from error
         return path
+
+    def new_layer(self, write: Callable[[str], None]) -> str:
+        """A folder that ``write`` fills, for the agent's uid to read as a layer of stages.
+
+        Raises StageError, or HostError when the disk is full.
+        """
+        path = self.new_stage("l", ours=True)
+        layer = f"{path}/l"
+        try:
+            write(layer)
+            self.give(
+                path, layer, *(os.path.join(at, name) for at, *both in os.walk(layer) for n in both for name in n)
+            )
+        except OSError as error:
+            remove_tree(path)
+            kind = HostError if error.errno in _FULL else StageError
+            raise kind(f"a layer can't be made in {self.stages}: {error.strerror}") from error
+        except BaseException:
+            remove_tree(path)
+            raise
+        return layer
+
+    def drop_layer(self, layer: str) -> None:
+        """Remove a layer; what is left of it goes with the lease."""
+        remove_tree(os.path.dirname(layer))
 
     def give(self, *paths: str) -> None:
         """Make the agent's uid the owner of these paths."""

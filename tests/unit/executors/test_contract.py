@@ -7,6 +7,7 @@ import re
 import resource
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.protocol import Bind
 
 if TYPE_CHECKING:
+    from pytest_rollout.executors.protocol import Stage
     from tests.unit.conftest import Lab
 
 # Four processes that beat: a daemon, one that was forked twice, one that ignores every signal, and one that is
@@ -289,6 +291,156 @@ def _children() -> int:
         with open(f"/proc/self/task/{task}/children") as file:
             count += len(file.read().split())
     return count
+
+
+# Evaluation: stages over a stage, layers
+
+LIST = "find . -mindepth 1 | sort | while read f; do if [ -L $f ]; then echo $f '->' $(readlink $f); "
+LIST += "elif [ -f $f ]; then echo $f = $(cat $f); else echo $f; fi; done"
+
+
+def listed(lab: Lab, stage: Stage) -> list[str]:
+    trial = lab.run(LIST, over=stage)
+    assert (trial.end, trial.stderr) == (("completed", 0, None), b"")
+    return trial.text.splitlines()
+
+
+def test_a_stage_above_another_holds_what_that_one_holds(lab: Lab) -> None:
+    script = "rm gone; rm -r all; echo two > a; echo mine > new; ln -s new link; mkdir -p e/f; mkfifo pipe"
+    agents = lab.run(script, over={"a": "one", "gone": "x", "kept": "k", "all/x": "y"})
+    changes = agents.changes
+    above = lab.above(agents.stage)
+    seen = lab.run(LIST.replace("find .", "find . ! -type p"), over=above)
+    assert seen.text.splitlines() == ["./a = two", "./e", "./e/f", "./kept = k", "./link -> new", "./new = mine"]
+    assert lab.run("echo three > a; rm kept new; echo more > e/f/g", over=above).ended.exit_code == 0
+    assert agents.changes == changes
+    again = lab.run(LIST.replace("find .", "find . ! -type p"), over=lab.above(agents.stage))
+    assert again.text == seen.text
+
+
+def test_a_stage_above_one_that_is_above_another_holds_both(lab: Lab) -> None:
+    first = lab.run("echo one > a; echo one > b", over={"base": "x"})
+    second = lab.run("echo two > b; rm base", over=lab.above(first.stage, lab.layer({"c": "layer"})))
+    assert listed(lab, lab.above(second.stage)) == ["./a = one", "./b = two", "./c = layer"]
+
+
+def test_folders_that_an_agent_closed_are_open_to_nobody_but_do_not_stop_an_evaluation(lab: Lab) -> None:
+    trial = lab.run("mkdir d; echo x > d/f; chmod 000 d/f d; echo y > g; chmod 000 g", over={"a": "one"})
+    above = lab.above(trial.stage, lab.layer({"b": "two"}))
+    assert lab.run("cat a b", over=above).text == "onetwo"
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["over a baseline", "over a stage"])
+def test_layers_win_over_what_is_below_them_and_the_last_over_all(lab: Lab, above: bool) -> None:
+    base = {"a": "base", "b": "base", "c": "base", "gone": "x", "folder/x": "y", "file": "z"}
+    low = lab.layer({"b": "low", "c": "low", "gone": None, "folder": None, "file/inside": "low"})
+    high = lab.layer({"c": "high", "folder/new": "high"})
+    if above:
+        stage = lab.above(lab.stage(base), low, high)
+    else:
+        stage = lab.owned(lab.executor.provision(lab.executor.prepare(lab.workspace(base)), (low, high)))
+    assert listed(lab, stage) == [
+        "./a = base",
+        "./b = low",
+        "./c = high",
+        "./file",
+        "./file/inside = low",
+        "./folder",
+        "./folder/new = high",
+    ]
+
+
+def test_what_a_layer_deletes_and_makes_again_is_what_the_layers_say(lab: Lab) -> None:
+    agents = lab.run("mkdir -p tests/deep; echo mine > tests/t; echo mine > tests/deep/u; echo mine > other")
+    stage = lab.above(agents.stage, lab.layer({"tests/t": None, "tests/deep": None}), lab.layer({"tests/new": "n"}))
+    assert listed(lab, stage) == ["./other = mine", "./tests", "./tests/new = n"]
+
+
+@pytest.mark.parametrize("target", ["OUTSIDE", "elsewhere", "gone"])
+def test_a_link_of_a_candidates_is_replaced_by_a_layer_and_never_followed(
+    lab: Lab, private_folder: Path, target: str
+) -> None:
+    outside = private_folder / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    said = target.replace("OUTSIDE", str(outside))
+    agents = lab.run(f"mkdir elsewhere; rm -r tests; ln -s {said} tests; ln -s {said}/f file", over={"tests/t": "x"})
+    assert lab.run("readlink tests file", over=agents.stage).text == f"{said}\n{said}/f\n"
+    hidden = lab.layer({"tests/hidden": "h", "tests/deep/er": "h", "file": "h"})
+    assert listed(lab, lab.above(agents.stage, hidden)) == [
+        "./elsewhere",
+        "./file = h",
+        "./tests",
+        "./tests/deep",
+        "./tests/deep/er = h",
+        "./tests/hidden = h",
+    ]
+    assert list(outside.iterdir()) == []
+    assert agents.changes["elsewhere"] == "added dir"
+    assert agents.changes["tests"] == "modified symlink"
+
+
+def test_a_link_in_a_layer_stays_a_link(lab: Lab) -> None:
+    stage = lab.above(lab.stage({"a": "one", "d/x": "y"}), lab.layer({"link": "->a", "d": "->/etc"}))
+    assert lab.run("readlink link d; cat link", over=stage).text == "a\n/etc\none"
+
+
+def test_a_layer_is_there_until_it_is_dropped_whatever_is_done_over_it(lab: Lab) -> None:
+    layer = lab.layer({"a": "layer"})
+    for _ in range(2):
+        trial = lab.run("cat a; echo changed > a; rm a", over=lab.above(lab.stage(), layer))
+        assert trial.text == "layer"
+    assert (Path(layer) / "a").read_text() == "layer"
+    stages = len(list(lab.root.stages.iterdir()))
+    lab.executor.drop_layer(layer)
+    assert not os.path.lexists(layer)
+    assert len(list(lab.root.stages.iterdir())) == stages - 1
+
+
+def test_layers_that_nobody_dropped_go_when_the_executor_is_closed(lab: Lab) -> None:
+    layer = lab.layer({"a": "x"})
+    assert os.path.isdir(layer)
+    lab.root.close()
+    assert not os.path.lexists(layer)
+
+
+WRITES = "import os, sys; os.write(int(sys.argv[1]), b'crossed')"
+
+
+def test_a_descriptor_crosses_only_where_it_is_named(lab: Lab, python: tuple[str, tuple[Bind, ...]]) -> None:
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    os.set_blocking(ours, False)
+    words = [python[0], "-c", WRITES, str(theirs)]
+    try:
+        without = lab.run(words, binds=python[1])
+        assert without.ended.exit_code == 1
+        assert b"Bad file descriptor" in without.stderr
+        with pytest.raises(BlockingIOError):
+            os.read(ours, 100)
+        assert lab.run(words, binds=python[1], inherit=(theirs,)).end == ("completed", 0, None)
+        assert os.read(ours, 100) == b"crossed"
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_sealed_command_in_the_sandbox_can_not_write_the_stage(sandbox: Lab) -> None:
+    script = "cat a; echo x > a; echo x > new; rm b; touch $TMPDIR/t && echo own"
+    agents = sandbox.run("echo mine > b", over={"a": "base\n"})
+    above = sandbox.above(agents.stage, sandbox.layer({"c": "layer"}))
+    sealed = sandbox.run(script, over=above, sealed=True)
+    assert sealed.text == "base\nown\n"  # HOME and TMPDIR are its own
+    assert sealed.stderr.count(b"Read-only file system") == 3
+    assert sandbox.run("cat a b c", over=above, sealed=True).text == "base\nmine\nlayer"
+    opened = sandbox.run(script, over=above)
+    assert (opened.text, opened.stderr) == ("base\nown\n", b"")
+    assert sandbox.run("cat a new; ls", over=above, sealed=True).text == "x\nx\na\nc\nnew\n"
+
+
+def test_local_seals_nothing_and_is_untrusted(local: Lab) -> None:
+    trial = local.run("echo x > a && cat a", sealed=True)
+    assert (trial.text, local.executor.info.trusted) == ("x\n", False)
 
 
 def test_a_bind_is_readable_where_it_is_named(sandbox: Lab) -> None:

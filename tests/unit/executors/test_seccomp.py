@@ -23,6 +23,12 @@ REFUSED = {
     "aarch64": {117, 270, 271, 272, 217, 218, 219, 282, 438},
 }
 
+LASTING = {  # shmget, semget, msgget, mq_open; setpriority, sched_set*, ioprio_set
+    "x86_64": {29, 64, 68, 240, 141, 142, 144, 203, 314, 251},
+    "aarch64": {194, 190, 186, 180, 140, 118, 119, 122, 274, 30},
+}
+PRLIMIT = {"x86_64": 302, "aarch64": 261}
+
 
 def judge(program: bytes, number: int, arch: int, argument: int = 0) -> int:
     """Run the filter, as the kernel does: loads, jumps on equal and on at least, returns."""
@@ -51,6 +57,18 @@ def test_every_call_of_the_table(machine: str) -> None:
     assert {number for number, verdict in found.items() if verdict == REFUSE} == REFUSED[machine]
     assert {number for number, verdict in found.items() if verdict == UNKNOWN} == {425, 426, 427}  # io_uring
     assert all(found[number] == ALLOW for number in (0, 1, 2, 59, 60, SOCKET[machine]))
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_sealed_command_makes_nothing_that_outlives_it_either(machine: str) -> None:
+    program = filter_program(machine, sealed=True)
+    assert program is not None
+    found = {number: judge(program, number, ARCH[machine], 1) for number in range(600)}
+    expected = REFUSED[machine] | LASTING[machine] | {PRLIMIT[machine]}
+    assert {number for number, verdict in found.items() if verdict == REFUSE} == expected
+    assert judge(program, PRLIMIT[machine], ARCH[machine], 0) == ALLOW  # of itself
+    families = {family: judge(program, SOCKET[machine], ARCH[machine], family) for family in range(50)}
+    assert [family for family, verdict in families.items() if verdict == ALLOW] == [1]  # unix
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -114,3 +132,26 @@ def test_it_is_in_force_in_the_sandbox(sandbox: Lab, python: tuple[str, tuple[Bi
         "unix made",
     ], trial.stderr
     assert "2\n" in sandbox.run("grep ^Seccomp: /proc/self/status").text
+
+
+MADE = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def say(name, answer):
+    print(name, "made" if answer >= 0 else errno.errorcode[ctypes.get_errno()])
+say("shmget", libc.shmget(0, 4096, 0o1600))
+say("semget", libc.semget(0, 1, 0o1600))
+say("msgget", libc.msgget(0, 0o1600))
+say("mq_open", libc.mq_open(b"/a", 0o102, 0o600, None))
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ARCH, reason="there is no table for this machine")
+def test_sealing_is_in_force_in_the_sandbox(sandbox: Lab, python: tuple[str, tuple[Bind, ...]]) -> None:
+    def made(*, sealed: bool) -> set[str]:
+        trial = sandbox.run([python[0], "-c", MADE], binds=python[1], sealed=sealed)
+        assert trial.stderr == b""
+        return {line.partition(" ")[2] for line in trial.text.splitlines()}
+
+    assert made(sealed=False) == {"made"}
+    assert made(sealed=True) == {"EPERM"}

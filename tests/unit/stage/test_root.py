@@ -177,6 +177,50 @@ def test_a_stage_that_can_not_be_made(
     assert str(caught.value) == f"no stage can be made in {stage_root.stages}: {os.strerror(number)}"
 
 
+def write_layer(folder: str) -> None:
+    os.makedirs(f"{folder}/d")
+    Path(folder, "d", "file").write_text("x")
+    os.symlink("/etc/passwd", f"{folder}/link")
+    os.mknod(f"{folder}/gone", stat.S_IFCHR, os.makedev(0, 0))
+
+
+def test_a_layer_belongs_to_the_agents_uid(stage_root: StageRoot) -> None:
+    layer = stage_root.new_layer(write_layer)
+    assert sorted(os.listdir(layer)) == ["d", "gone", "link"]
+    owner = Owner.of_this_process()
+    for path in (os.path.dirname(layer), layer, *(f"{layer}/{name}" for name in ("d", "d/file", "gone", "link"))):
+        assert (os.lstat(path).st_uid, os.lstat(path).st_gid) == (owner.uid, owner.gid)
+    assert os.lstat("/etc/passwd").st_uid == 0
+    stage_root.drop_layer(layer)
+    assert list(stage_root.stages.iterdir()) == []
+    stage_root.drop_layer(layer)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, HostError), (errno.EDQUOT, HostError), (errno.EACCES, StageError)]
+)
+def test_a_layer_that_can_not_be_made(stage_root: StageRoot, number: int, kind: type[Exception]) -> None:
+    def fill(folder: str) -> None:
+        write_layer(folder)
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(kind) as caught:
+        stage_root.new_layer(fill)
+    assert type(caught.value) is kind
+    assert str(caught.value) == f"a layer can't be made in {stage_root.stages}: {os.strerror(number)}"
+    assert list(stage_root.stages.iterdir()) == []
+
+
+def test_a_layer_whose_writer_refuses_leaves_nothing(stage_root: StageRoot) -> None:
+    def fill(folder: str) -> None:
+        write_layer(folder)
+        raise ConfigError("no such path")
+
+    with pytest.raises(ConfigError, match=r"^no such path$"):
+        stage_root.new_layer(fill)
+    assert list(stage_root.stages.iterdir()) == []
+
+
 def test_closing_removes_what_is_left_but_not_what_was_kept(private_folder: Path) -> None:
     root = StageRoot(private_folder / "root")
     stage, kept = root.new_stage("u"), root.keep(root.new_stage("u"))

@@ -1,0 +1,142 @@
+"""Layers: trees that are laid over a stage for an evaluation, and win over what is below them.
+
+:func:`write_restored` makes the layer that undoes what a candidate did to protected paths;
+:func:`write_texts` one of files that a test names in a mapping. An overlay merges layers in the
+kernel; :func:`merge_layer` does the same into a copy. In both, a component of a candidate's that is
+not a folder (a link above all) is replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.stage.changes import Delta
+from pytest_rollout.stage.reader import glob_pattern
+from pytest_rollout.stage.tree import lstat, open_path, reading, show
+from pytest_rollout.stage.view import View, is_whiteout
+
+__all__ = ["copy_tree", "merge_layer", "protected", "text_path", "write_restored", "write_texts"]
+
+
+def protected(paths: Iterable[str], patterns: Sequence[str]) -> set[str]:
+    """The paths (as shown) that a pattern protects; ``tests/**`` is all that lies below ``tests``."""
+    compiled = [glob_pattern(pattern) for pattern in patterns]
+    return {path for path in paths if any(fits.fullmatch(path) for fits in compiled)}
+
+
+def write_restored(view: View, deltas: Sequence[Delta], patterns: Sequence[str], layer: str) -> None:
+    """Fill a layer so that every protected path is what the baseline has there, or is not there."""
+    ours = protected((show(delta.path) for delta in deltas), patterns)
+    top, closed = os.fsencode(layer), set[bytes]()
+    for delta in sorted(deltas, key=lambda delta: delta.path):
+        if show(delta.path) not in ours or _is_below_one(delta.path, closed):
+            continue
+        place = os.path.join(top, delta.path)
+        os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
+        info = lstat(view.baseline, delta.path)
+        if info is None:
+            os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+        elif stat.S_ISDIR(info.st_mode):
+            os.makedirs(place, mode=0o755, exist_ok=True)
+            continue
+        else:
+            _copy_one(view.baseline, delta.path, info, place)
+        closed.add(delta.path)
+
+
+def _is_below_one(path: bytes, folders: set[bytes]) -> bool:
+    parts = path.split(b"/")
+    return any(b"/".join(parts[:count]) in folders for count in range(1, len(parts)))
+
+
+def _copy_one(folder: int, path: bytes, info: os.stat_result, place: bytes) -> None:
+    """Copy a file or a link of a tree that is read safely."""
+    if stat.S_ISLNK(info.st_mode):
+        fd = open_path(folder, path)
+        try:
+            os.symlink(os.readlink(b"", dir_fd=fd), place)
+        finally:
+            os.close(fd)
+        return
+    with reading(folder, path) as source, open(place, "xb") as target:
+        while piece := os.read(source, 1 << 20):
+            target.write(piece)
+    os.chmod(place, stat.S_IMODE(info.st_mode) & 0o777)
+
+
+_LONGEST_NAME = 255
+_TEXT_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[^\0]+(?<!/)", re.DOTALL)
+
+
+def text_path(path: object) -> str:
+    """``path`` if a mapping may name a file by it; raises ConfigError."""
+    if not isinstance(path, str) or not _TEXT_PATH.fullmatch(path) or "//" in path or _bytes(path) is None:
+        raise ConfigError(f"{path!r} is not a path for a file of the tree: write it relative, without '..'")
+    if max(len(os.fsencode(part)) for part in path.split("/")) > _LONGEST_NAME:
+        raise ConfigError(f"{path[:60]!r}… has a part of more than {_LONGEST_NAME} bytes")
+    return path
+
+
+def _bytes(text: str) -> bytes | None:
+    """A text as UTF-8; None where it has surrogates that are no escaped bytes."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+
+
+def write_texts(files: Mapping[str, str], layer: str) -> None:
+    """Fill a layer with texts by their paths; raises ConfigError for a path, or a text, that is none."""
+    for path, text in files.items():
+        place, data = os.path.join(layer, text_path(path)), _bytes(text)
+        if data is None:
+            raise ConfigError(f"the text of {path!r} can't be written as UTF-8")
+        for folder in itertools.accumulate(path.split("/")[:-1], "{}/{}".format):
+            if folder in files:
+                raise ConfigError(f"{folder!r} is a file and a folder of others")
+        os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
+        with open(place, "xb") as file:
+            file.write(data)
+        os.chmod(place, 0o755 if text.startswith("#!") else 0o644)
+
+
+def copy_tree(source: str, target: str) -> None:
+    """Copy a tree as it is: links as links; FIFOs, sockets and devices are left out. Raises OSError."""
+    shutil.copytree(source, target, symlinks=True, ignore=_specials)
+
+
+def _specials(folder: str, names: list[str]) -> set[str]:
+    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
+    return {name for name, mode in modes.items() if not any(test(mode) for test in kinds)}
+
+
+def merge_layer(layer: str, target: str) -> None:
+    """Lay a layer over a copied tree, as an overlay would show it. Raises OSError."""
+    for at, folders, files in os.walk(layer):
+        inside = os.path.relpath(at, layer)
+        for name in (*folders, *files):
+            source = os.path.join(at, name)
+            place = os.path.normpath(os.path.join(target, inside, name))
+            info = os.lstat(source)
+            if stat.S_ISDIR(info.st_mode):
+                if os.path.islink(place) or not os.path.isdir(place):
+                    _remove(place)
+                    os.mkdir(place, 0o755)
+                continue
+            _remove(place)
+            if not is_whiteout(info):
+                shutil.copy2(source, place, follow_symlinks=False)
+
+
+def _remove(place: str) -> None:
+    if os.path.isdir(place) and not os.path.islink(place):
+        shutil.rmtree(place)
+    elif os.path.lexists(place):
+        os.unlink(place)
