@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from pytest_rollout.agents.protocol import LiveStage
     from pytest_rollout.errors import (
         AgentFailure,
+        CandidateError,
         CheckerError,
         ConfigError,
+        EvaluatorError,
         EvidenceError,
         InfraError,
         RolloutError,
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentFailure",
     "Bundle",
+    "CandidateError",
     "CheckerError",
     "ConfigError",
+    "EvaluatorError",
     "EvidenceError",
     "InfraError",
     "Limits",
@@ -42,8 +46,10 @@ __version__ = "0.1.0"
 _HOME = {
     "AgentFailure": "errors",
     "Bundle": "evidence",
+    "CandidateError": "errors",
     "CheckerError": "errors",
     "ConfigError": "errors",
+    "EvaluatorError": "errors",
     "EvidenceError": "errors",
     "InfraError": "errors",
     "Limits": "task",

@@ -8,20 +8,35 @@ failed: ``infra`` then says how, and ``record`` is there wherever there was evid
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pytest_rollout.agents.protocol import Agent, AgentInfo, Episode, LiveStage
-from pytest_rollout.bundle import TRUNCATED, BundleRecord, Captured, Control, Ended, Finding, Identity, Pins, Times
+from pytest_rollout.bundle import (
+    TRUNCATED,
+    AuditVerdict,
+    BundleRecord,
+    Captured,
+    Control,
+    Ended,
+    Finding,
+    Identity,
+    Pins,
+    Times,
+)
 from pytest_rollout.errors import ConfigError, InfraError
+from pytest_rollout.evaluation.evaluator import Evaluator
+from pytest_rollout.evaluation.trees import Trees
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.stage.collect import CollectBounds, collect
+from pytest_rollout.stage.layers import protected
 from pytest_rollout.stage.reader import StageReader
 from pytest_rollout.store.folder import write_record
 from pytest_rollout.store.journal import AttemptJournal, utc_now
@@ -31,10 +46,14 @@ __all__ = ["Attempt", "Request", "run_attempt"]
 _NOT_STARTED = (126, 127)
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop", "presence_penalty", "frequency_penalty")
 _POLICY = ("policy", "policy_revision")
+_BYTECODE = re.compile(r"(.*/)?__pycache__(/[^/]*\.pyc)?", re.DOTALL)  # running the protected tests leaves it
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What :func:`run_attempt` is asked for, as plain values."""
+    """What :func:`run_attempt` is asked for, as plain values.
+
+    ``suite`` is the folder of the test file; ``audit`` what was last found out about its checks.
+    """
 
     run: str
     node: str
@@ -42,6 +61,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     pins: dict[str, Any] = {}
     plugin_version: str
     bounds: CollectBounds = CollectBounds()
+    suite: str = "."
+    evaluator_revision: str | None = None
+    audit: AuditVerdict | None = None
 
 
 class Attempt:
@@ -52,9 +74,15 @@ class Attempt:
         self.record: BundleRecord | None = None
         self.infra: Infra | None = None
         self.reader: StageReader | None = None
+        self.evaluator: Evaluator | None = None
         self.acted = False  # whether the agent began, and so may have filled the disk itself
         self._executor: Executor | None = None
         self._stage: Stage | None = None
+
+    @property
+    def judged_in_process(self) -> bool:
+        """Whether a verdict on it came from a process that held code of the candidate's."""
+        return self.evaluator is not None and self.evaluator.in_process
 
     def holds(self, executor: Executor, stage: Stage) -> None:
         """Remember the stage, so that it can be dropped."""
@@ -64,6 +92,9 @@ class Attempt:
         """Keep or drop the stage, close the journal; returns warnings. May be called twice."""
         warnings: list[str] = []
         executor, stage = self._executor, self._stage
+        if self.evaluator is not None:
+            self.evaluator.close()
+            self.evaluator = None
         if self.reader is not None:
             self.reader.close()
             self.reader = None
@@ -145,7 +176,11 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         journal.event("tree_dead")
     view = executor.view(stage)
     attempt.reader = StageReader(view)
+    trees = Trees(executor=executor, stage=stage, view=view, task=task, suite=Path(request.suite))
+    attempt.evaluator = Evaluator(trees, journal.event)
     collected = collect(view, attempt.folder / "changes", request.bounds)
+    changed = (change.path for change in collected.changes if not _BYTECODE.fullmatch(change.path))
+    broken = protected(changed, task.protect)
     journal.event("collected", changes=len(collected.changes), findings=len(collected.findings))
     attempt.record = _record(
         request,
@@ -156,7 +191,8 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         captured=(captured[0], captured[1]),
         times=Times(started=started, ended=utc_now(), duration=ended.duration),
         changes=collected.changes,
-        findings=(*ended.findings, *_dropped(captured), *collected.findings),
+        findings=(*ended.findings, *_dropped(captured), *collected.findings, *_forbidden(broken)),
+        invalid_actions=len(broken) if task.protect else None,
     )
     write_record(attempt.folder / "bundle.json", attempt.record)
     attempt.infra = infra
@@ -191,6 +227,11 @@ def _dropped(captured: list[Captured]) -> list[Finding]:
     ]
 
 
+def _forbidden(paths: set[str]) -> list[Finding]:
+    """The changes to protected paths, which no evaluation sees."""
+    return [Finding(code="protected", message="changed, and restored for checks", path=path) for path in sorted(paths)]
+
+
 def _record(
     request: Request,
     agent: AgentInfo,
@@ -200,6 +241,7 @@ def _record(
     revision: str,
     captured: tuple[Captured, Captured],
     times: Times,
+    invalid_actions: int | None,
     **evidence: Any,
 ) -> BundleRecord:
     episode = request.episode
@@ -231,7 +273,8 @@ def _record(
         trusted=executor.trusted,
         rung=executor.rung,
         times=times,
-        usage=ended.usage,
+        usage=msgspec.structs.replace(ended.usage, invalid_actions=invalid_actions),
+        audit=request.audit,
         controls=controls,
         tree_dead=ended.tree_dead,
         stdout=captured[0],
@@ -249,6 +292,7 @@ def _pins(request: Request, agent: AgentInfo, executor: ExecutorInfo, revision: 
     return Pins(
         task_digest=episode.task.digest(),
         environment_revision=revision,
+        evaluator_revision=request.evaluator_revision,
         agent=clean_text(agent.name),
         agent_digest=agent.digest,
         agent_version=agent.version,

@@ -13,6 +13,7 @@ import msgspec
 
 __all__ = [
     "SCHEMA_VERSION",
+    "AuditVerdict",
     "BundleRecord",
     "Captured",
     "Change",
@@ -43,6 +44,7 @@ Termination = Literal[
     "cancelled",
 ]
 TRUNCATED = frozenset(name for name in get_args(Termination) if name.endswith(("_limit", "_budget")))
+AuditVerdict = Literal["sound", "in-process", "weak", "unknown"]
 ChangeKind = Literal["added", "modified", "deleted"]
 FileType = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
 
@@ -166,7 +168,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence of one finished attempt, as written to ``bundle.json``."""
+    """The evidence of one finished attempt, as written to ``bundle.json``.
+
+    ``audit`` is the verdict of the last audit of the checks of this evaluator revision, if there was one.
+    """
 
     schema_version: int = SCHEMA_VERSION
     identity: Identity
@@ -186,5 +191,6 @@ class BundleRecord(msgspec.Struct, frozen=True, kw_only=True):
     stderr: Captured
     trajectory: str | None = None
     stage: str | None = None
+    audit: AuditVerdict | None = None
     findings: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()

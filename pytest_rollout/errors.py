@@ -6,6 +6,7 @@
     ├── ConfigError              the user's mistake: an option, a marker, rollout.toml, a folder
     ├── SelectorError            the console tool was asked for a rollout that is not there
     ├── EvidenceError            (AssertionError) evidence of the candidate's is missing or unreadable
+    │   └── CandidateError       the candidate's code raised, hung, or gave what can't be taken
     ├── CheckerError             the checks of a suite misuse the reward
     ├── AgentFailure             raised by a callable agent: the agent failed, the harness did not
     └── InfraError               the harness failed; ``kind`` says where
@@ -16,6 +17,7 @@
         ├── FixtureError         fixture     a fixture of the suite gave what can't be used
         ├── RecordingError       recording   evidence could not be recorded
         ├── HostError            host        the machine ran out of something
+        ├── EvaluatorError       evaluator   the checks can't be run as they are written
         └── Cancelled            cancelled   the session ended first
 
 Every error carries a message, an optional hint (what to do about it) and pickles.
@@ -31,8 +33,10 @@ __all__ = [
     "AgentError",
     "AgentFailure",
     "Cancelled",
+    "CandidateError",
     "CheckerError",
     "ConfigError",
+    "EvaluatorError",
     "EvidenceError",
     "FixtureError",
     "HostError",
@@ -80,6 +84,10 @@ class SelectorError(RolloutError):
 
 class EvidenceError(RolloutError, AssertionError):
     """The candidate's evidence is missing or unreadable: an assertion, so the candidate's failure."""
+
+
+class CandidateError(EvidenceError):
+    """The candidate's code was run for a check, and raised, ended, hung, or gave what can't be taken."""
 
 
 class CheckerError(RolloutError):
@@ -144,6 +152,12 @@ class HostError(InfraError):
     """The machine ran out of memory, disk, processes or descriptors."""
 
     kind = "host"
+
+
+class EvaluatorError(InfraError):
+    """A trusted evaluation can't be made as the test asks for it, whatever the candidate did."""
+
+    kind = "evaluator"
 
 
 class Cancelled(InfraError):

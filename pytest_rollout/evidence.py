@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_rollout.bundle import BundleRecord, Change, Finding, Pins, Usage
 from pytest_rollout.diff import Diff
-from pytest_rollout.errors import EvidenceError
+from pytest_rollout.errors import EvaluatorError, EvidenceError
+from pytest_rollout.evaluated import Exec, TestRun
 
-__all__ = ["Bundle", "Reader", "looked", "parse_json"]
+__all__ = ["Bundle", "Judging", "Reader", "looked", "parse_json"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _MAX_JSON_BYTES = 16 << 20
@@ -37,11 +39,26 @@ class Reader(Protocol):
     def glob(self, pattern: str) -> list[str]: ...
 
 
+class Judging(Protocol):
+    """Runs a candidate's work for a check; :mod:`pytest_rollout.evaluation.evaluator` is one."""
+
+    def run_tests(self, files: object, expect: Sequence[str] | None, proxy: Sequence[str]) -> TestRun: ...
+
+    def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any: ...
+
+    def call_many(self, target: str, calls: Sequence[Sequence[Any]]) -> list[Any]: ...
+
+    def run(self, command: Sequence[str] | str, stdin: str | bytes) -> Exec: ...
+
+    def evaluate(self, command: Sequence[str] | str, files: object) -> Exec: ...
+
+
 class Bundle:
     """The evidence of one attempt. Attributes and methods are listed in ``docs/reference/fixtures.md``."""
 
-    def __init__(self, record: BundleRecord, reader: Reader, folder: Path) -> None:
+    def __init__(self, record: BundleRecord, reader: Reader, folder: Path, evaluator: Judging | None = None) -> None:
         self._record, self._reader, self.folder = record, reader, folder
+        self._judging = evaluator
         self._looked = False
 
     def __repr__(self) -> str:
@@ -174,6 +191,48 @@ class Bundle:
     def diff(self) -> Diff:
         """The unified diff of the files that changed."""
         return Diff(_whole(self._look()).changes, self._reader)
+
+    # -- trusted evaluation
+
+    def run_tests(
+        self, files: object = None, expect: Sequence[str] | None = None, proxy: Sequence[str] = ()
+    ) -> TestRun:
+        """Run hidden pytest tests over the clean tree: every one of ``expect`` has to be reported passed.
+
+        ``files`` is a folder beside the test file or a mapping of path to text (default: the task's
+        ``hidden``), ``expect`` ids (default: all tests in the files). With ``proxy`` the tests hold no
+        code of the candidate's: what they import from these modules is called in a second sandbox.
+        """
+        return self._evaluator.run_tests(files, expect, proxy)
+
+    def call(self, target: str, /, *args: Any, **kwargs: Any) -> Any:
+        """What ``module:function`` of the candidate's gives, run in a sandboxed child: a plain JSON value.
+
+        Anything else that comes of it is a CandidateError, which is an assertion.
+        """
+        return self._evaluator.call(target, args, kwargs)
+
+    def call_many(self, target: str, calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """:meth:`call` for each tuple of arguments, in one sandbox; no call sees another's arguments."""
+        return self._evaluator.call_many(target, calls)
+
+    def run(self, command: Sequence[str] | str, stdin: str | bytes = "") -> Exec:
+        """Run a program of the candidate's over the clean tree, with this standard input."""
+        return self._evaluator.run(command, stdin)
+
+    def evaluate(self, command: Sequence[str] | str, files: object = None) -> Exec:
+        """Run a program of the evaluator's over the clean tree with the hidden files.
+
+        Its exit code proves something only as far as candidate code has no part in it.
+        """
+        return self._evaluator.evaluate(command, files)
+
+    @property
+    def _evaluator(self) -> Judging:
+        self._look()
+        if self._judging is None:
+            raise EvaluatorError("this bundle has no stage any more, so nothing can be run over it")
+        return self._judging
 
     def _output(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()

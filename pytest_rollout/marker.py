@@ -32,10 +32,26 @@ ARGUMENTS = (
     "score_on",
     "tags",
     "id",
+    "hidden",
+    "protect",
+    "oracle",
 )
-LATER = ("hidden", "oracle", "protect", "pools", "split")
+LATER = ("pools", "split")
 _RESERVED = "ROLLOUT_"
-_OF_A_TASK = ("prompt", "workspace", "limits", "network", "env", "seed", "threshold", "score_on", "tags")
+_OF_A_TASK = (
+    "prompt",
+    "workspace",
+    "limits",
+    "network",
+    "env",
+    "seed",
+    "threshold",
+    "score_on",
+    "tags",
+    "hidden",
+    "protect",
+    "oracle",
+)
 
 
 def merge(marks: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> dict[str, Any]:
@@ -91,7 +107,7 @@ def read_task(merged: Mapping[str, Any], *, default_id: str, folder: Path, sampl
     return Task(
         id=_id(merged, default_id),
         prompt=_text(merged, "prompt"),
-        workspace=_workspace(merged, folder),
+        workspace=_folder(merged, "workspace", folder),
         limits=limits.over(DEFAULT_LIMITS),
         network=_choice(merged, "network", ("none", "host")),
         env=_env(merged),
@@ -100,6 +116,9 @@ def read_task(merged: Mapping[str, Any], *, default_id: str, folder: Path, sampl
         threshold=_threshold(merged),
         score_on=_choice(merged, "score_on", ("any", "completed")),
         tags=_tags(merged),
+        hidden=_folder(merged, "hidden", folder),
+        protect=_protect(merged),
+        oracle=_oracle(merged, folder),
     )
 
 
@@ -119,18 +138,47 @@ def _id(merged: Mapping[str, Any], default: str) -> str:
     return value
 
 
-def _workspace(merged: Mapping[str, Any], folder: Path) -> Folder | None:
-    value = merged.get("workspace")
+def _folder(merged: Mapping[str, Any], name: str, folder: Path) -> Folder | None:
+    path = _path(merged, name, folder, "the folder ")
+    if path is None:
+        return None
+    if not path.is_dir():
+        raise ConfigError(f"rollout({name}={os.fspath(merged[name])!r}): {path} is not a folder")
+    return Folder(path=str(path))
+
+
+def _oracle(merged: Mapping[str, Any], folder: Path) -> str | None:
+    path = _path(merged, "oracle", folder, "")
+    if path is None:
+        return None
+    if path.is_dir() and not any(path.iterdir()):
+        raise ConfigError(f"rollout(oracle={os.fspath(merged['oracle'])!r}): the folder {path} is empty")
+    return str(path)
+
+
+def _path(merged: Mapping[str, Any], name: str, folder: Path, what: str) -> Path | None:
+    """A path beside the test file, where something is; raises ConfigError."""
+    value = merged.get(name)
     if value is None:
         return None
-    if not isinstance(value, str | os.PathLike):
-        raise ConfigError(f"rollout(workspace={value!r}): it is not a path of a folder")
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise ConfigError(f"rollout({name}={value!r}): it is not a path{' of a folder' if what else ''}")
     path = Path(os.path.abspath(folder / os.path.expanduser(value)))
     if not path.exists():
-        raise ConfigError(f"rollout(workspace={os.fspath(value)!r}): the folder {path} does not exist")
-    if not path.is_dir():
-        raise ConfigError(f"rollout(workspace={os.fspath(value)!r}): {path} is not a folder")
-    return Folder(path=str(path))
+        raise ConfigError(f"rollout({name}={os.fspath(value)!r}): {what}{path} does not exist")
+    return path
+
+
+def _protect(merged: Mapping[str, Any]) -> tuple[str, ...]:
+    value = merged.get("protect", ())
+    patterns = [value] if isinstance(value, str) else value
+    if not isinstance(patterns, Sequence | set | frozenset) or not all(isinstance(each, str) for each in patterns):
+        raise ConfigError(f"rollout(protect={value!r}): it is not a list of globs, such as ['tests/**']")
+    for pattern in patterns:
+        if not pattern or pattern.startswith("/") or pattern.endswith("/") or ".." in pattern.split("/"):
+            hint = "Write paths of the workspace: 'setup.cfg', 'tests/**', '**/conftest.py'."
+            raise ConfigError(f"rollout(protect=…): {pattern!r} is not a glob inside the workspace", hint=hint)
+    return tuple(sorted({clean_text(pattern.removeprefix("./")) for pattern in patterns}))
 
 
 def checked_task(task: object, planned: Task, folder: Path) -> Task:
@@ -141,8 +189,9 @@ def checked_task(task: object, planned: Task, folder: Path) -> Task:
     if (task.id, task.samples) != (planned.id, planned.samples):
         raise ConfigError(f"{where} changed the id or the number of samples, which are fixed when tests are collected")
     given = {name: getattr(task, name) for name in _OF_A_TASK}
-    if isinstance(task.workspace, Folder):
-        given["workspace"] = task.workspace.path
+    for name in ("workspace", "hidden"):
+        if isinstance(given[name], Folder):
+            given[name] = given[name].path
     if isinstance(task.limits, Limits) and not task.limits.problems:
         given["limits"] = task.limits.over(planned.limits)
     try:

@@ -7,7 +7,7 @@ message can name the test that it stands on instead of pointing into an import.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -70,25 +70,38 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
-    """What an attempt may use.
+    """What an attempt, and judging it, may use.
 
-    ``wall`` is time on the clock, in seconds; ``output`` is how many bytes are kept of each of
-    stdout and stderr (half from the head, half from the tail; the rest is drained and counted).
-    Both take a number or a text (``"5m"``, ``"10MiB"``). A limit that is left out comes from the
-    enclosing class or module, then from the default.
+    ``wall`` is time on the clock for the agent, ``evaluation`` for one trusted evaluation
+    (``bundle.run_tests``, ``call``, ``run``, ``evaluate``), ``body`` for the body of the test without
+    those; all in seconds. ``output`` is how many bytes are kept of each of stdout and stderr (half from
+    the head, half from the tail; the rest is drained and counted). Each takes a number or a text
+    (``"5m"``, ``"10MiB"``). A limit that is left out comes from the enclosing class or module, then
+    from the default.
     """
 
     wall: float | None
     output: int | None
+    evaluation: float | None
+    body: float | None
     problems: tuple[str, ...]
 
-    def __init__(self, *, wall: float | str | None = None, output: int | str | None = None, **unknown: object) -> None:
+    def __init__(
+        self,
+        *,
+        wall: float | str | None = None,
+        output: int | str | None = None,
+        evaluation: float | str | None = None,
+        body: float | str | None = None,
+        **unknown: object,
+    ) -> None:
         problems = [_unknown_limit(name) for name in unknown]
-        for name, value, parse in (("wall", wall, parse_duration), ("output", output, parse_size)):
+        given = {"wall": wall, "output": output, "evaluation": evaluation, "body": body}
+        for name, value in given.items():
             parsed = None
             if value is not None:
                 try:
-                    parsed = parse(value)
+                    parsed = _LIMITS[name](value)
                 except ValueError as error:
                     problems.append(f"Limits({name}=…): {error}")
             object.__setattr__(self, name, parsed)
@@ -96,34 +109,42 @@ class Limits:
 
     def over(self, other: Limits) -> Limits:
         """These limits, completed by ``other`` where they say nothing."""
-        completed = Limits(
-            wall=other.wall if self.wall is None else self.wall,
-            output=other.output if self.output is None else self.output,
-        )
+        values: dict[str, Any] = {name: getattr(self, name) for name in _LIMITS}
+        completed = Limits(**{name: getattr(other, name) if value is None else value for name, value in values.items()})
         object.__setattr__(completed, "problems", (*self.problems, *other.problems))
         return completed
 
 
+_LIMITS: dict[str, Callable[[object], float | int]] = {
+    "wall": parse_duration,
+    "output": parse_size,
+    "evaluation": parse_duration,
+    "body": parse_duration,
+}
+
+
 def _unknown_limit(name: str) -> str:
+    valid = ", ".join(map(repr, _LIMITS))
     if name in _LATER_LIMITS:
-        return f"Limits({name}=…) is not enforced by this version, so it is refused; 'wall' and 'output' are"
-    return f"Limits({name}=…): there is no such limit; valid: 'wall', 'output'.{nearest(name, ('wall', 'output'))}"
+        return f"Limits({name}=…) is not enforced by this version, so it is refused; valid: {valid}"
+    return f"Limits({name}=…): there is no such limit; valid: {valid}.{nearest(name, _LIMITS)}"
 
 
-DEFAULT_LIMITS = Limits(wall=600.0, output=10 * 2**20)
+DEFAULT_LIMITS = Limits(wall=600.0, output=10 * 2**20, evaluation=60.0, body=300.0)
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True, tag="folder"):
-    """A workspace that is a folder of the suite; ``path`` is absolute."""
+    """A folder of the suite: a workspace, hidden files; ``path`` is absolute."""
 
     path: str
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: the prompt, the workspace, the limits, the network.
+    """What is asked: the prompt, the workspace, the limits, the network; and what the evaluator has for it.
 
     ``limits`` is complete (no ``None``). ``workspace=None`` is an empty stage. ``seed`` is that of
-    sample 0; sample k gets ``seed + k``.
+    sample 0; sample k gets ``seed + k``. ``hidden`` is the evaluator's files, ``protect`` globs of
+    paths that the agent may not change, ``oracle`` the path of a solution, which no agent sees.
     """
 
     id: str
@@ -137,13 +158,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float = 1.0
     score_on: ScoreOn = "any"
     tags: tuple[str, ...] = ()
+    hidden: Folder | None = None
+    protect: tuple[str, ...] = ()
+    oracle: str | None = None
 
     def replace(self, **changes: Any) -> Task:
         """A copy with some fields changed, for a suite that overrides the fixture ``rollout_task``."""
         return msgspec.structs.replace(self, **changes)
 
     def digest(self) -> str:
-        """What two results must share to be of the same task; the workspace has a revision of its own."""
+        """What two results must share to be of the same task; workspace and checks have revisions of their own."""
         return canonical_digest(
             {
                 "prompt": self.prompt,
@@ -152,5 +176,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
                 "env": self.env,
                 "threshold": self.threshold,
                 "score_on": self.score_on,
+                "protect": list(self.protect),
             }
         )

@@ -14,12 +14,13 @@ import msgspec
 
 from pytest_rollout.bundle import Captured, Ended, Finding, Usage
 from pytest_rollout.errors import Cancelled, HostError
+from pytest_rollout.evaluated import Exec, exec_of
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Bind, Command, Executor, Stage
 from pytest_rollout.task import Task
 
-__all__ = ["Agent", "AgentInfo", "Episode", "Exec", "LiveStage", "join_path", "program_folders"]
+__all__ = ["Agent", "AgentInfo", "Episode", "LiveStage", "join_path", "program_folders"]
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _EXEC_BYTES = 1 << 20
@@ -42,16 +43,6 @@ class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
     version: str | None = None
     pins: dict[str, Any] = {}
-
-
-class Exec(msgspec.Struct, frozen=True, kw_only=True):
-    """What :meth:`LiveStage.run` gives: how a command ended and the start of what it printed (1 MiB)."""
-
-    exit_code: int | None
-    signal: int | None
-    termination: str
-    stdout: str
-    stderr: str
 
 
 class Agent(Protocol):
@@ -136,13 +127,7 @@ class LiveStage:
                 ended = self._run(argv, {**self.environment(DEFAULT_PATH), **(env or {})}, binds, *streams)
             finally:
                 texts = [self._pass_on(stream, whole) for stream, whole in zip(streams, self._streams, strict=True)]
-        return Exec(
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-            termination=ended.termination,
-            stdout=texts[0],
-            stderr=texts[1],
-        )
+        return exec_of(ended, *texts)
 
     @staticmethod
     def _pass_on(stream: Capture, whole: Capture) -> str:

@@ -1,0 +1,93 @@
+"""The verb ``test``: hidden tests under pytest, in one process with the candidate's code or through a proxy."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_rollout.evaluation.guest.modules import STAGE, see_candidate_behind_the_library, trust_no_more_bytecode
+from pytest_rollout.evaluation.guest.proxy import Channel, Finder
+from pytest_rollout.evaluation.guest.values import Message, answer_with, written
+
+__all__ = ["test"]
+
+
+class Recorder:
+    """A plugin of pytest's that keeps what each test came to, from the exceptions, not from reports."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
+        self.broken: list[list[str]] = []
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.broken.append([report.nodeid, str(report.longrepr)[-2000:]])
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        before = self.tests.get(item.nodeid)
+        error = None if call.excinfo is None else call.excinfo.value
+        if error is None:
+            if call.when == "call" and before is None:
+                self.tests[item.nodeid] = "passed"
+            return
+        skipped = type(error).__name__ == "Skipped" and before != "failed"
+        self.tests[item.nodeid] = "skipped" if skipped else "failed"
+        self.messages[item.nodeid] = f"{type(error).__name__}: {error}"[:2000]
+
+
+def plugins_of(files: Sequence[str]) -> list[Any]:
+    """The evaluator's own conftest files, as plugins: pytest itself is told to look at none."""
+    loaded = []
+    for number, path in enumerate(files):
+        place, name = os.path.join(STAGE, path), f"hidden_conftest_{number}"
+        loader = importlib.machinery.SourceFileLoader(name, place)
+        module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader, origin=place))
+        sys.modules[name] = module
+        loader.exec_module(module)
+        loaded.append(module)
+    return loaded
+
+
+def framework() -> Any:
+    """pytest with its own plugins, all imported while their bytecode may still be read.
+
+    Only this process knows pytest by name: the module that starts it is part of the core, which does not.
+    """
+    for name in getattr(importlib.import_module("_pytest.config"), "default_plugins", ()):
+        importlib.import_module(f"_pytest.{name}")
+    return importlib.import_module("pytest")
+
+
+def test(spec: Message) -> None:
+    """Run the hidden tests and answer with what each came to; then end, before anything runs at exit."""
+    sys.path += [path for path in spec["paths"] if path not in sys.path]
+    pytest = framework()
+    trust_no_more_bytecode()
+    if spec["proxy"]:
+        loaded = [name for name in spec["proxy"] if name.partition(".")[0] in sys.modules]
+        if loaded:  # a test would get the module that is there
+            answer_with(spec["report"], written({"loaded": loaded[0]}))
+            os._exit(0)
+        sys.meta_path.insert(0, Finder(spec["proxy"], Channel(spec["socket"])))
+        sys.path.insert(0, STAGE)  # the tree holds the evaluator's files only
+    else:
+        see_candidate_behind_the_library()
+    recorder = Recorder()
+    code = pytest.main(
+        [
+            *("-c", os.devnull, "--rootdir", STAGE, "--confcutdir", STAGE, "--noconftest"),
+            *("--import-mode=importlib", "-p", "no:cacheprovider", "-q", "--color=no", "--tb=short", "--"),
+            *spec["files"],
+        ],
+        plugins=[recorder, *plugins_of(spec["conftests"])],
+    )
+    sys.stdout.flush()
+    report = {"exit": int(code), "tests": recorder.tests, "messages": recorder.messages, "broken": recorder.broken}
+    answer_with(spec["report"], written(report))
+    os._exit(0)

@@ -1,0 +1,67 @@
+"""The evaluator's own Python: the one that runs pytest here, shown read-only to an evaluation.
+
+Candidate code is never run by an interpreter, or with a pytest, that lies in the candidate's tree.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from pytest_rollout.agents.paths import is_below, resolve_paths
+from pytest_rollout.agents.protocol import join_path
+from pytest_rollout.errors import ConfigError, EvaluatorError
+from pytest_rollout.executors.bwrap import FIXED_BINDS
+from pytest_rollout.executors.protocol import Bind
+
+__all__ = ["Interpreter", "own_interpreter"]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSIDE = "/rollout/lib"
+_START = "import sys; sys.path.insert(0, {!r}); from pytest_rollout.evaluation.guest.main import main; main()"
+_NEEDED = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+
+
+class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluation needs to see: ``binds``, the folders of packages outside the prefix, and a PATH."""
+
+    binds: tuple[Bind, ...]
+    packages: tuple[str, ...]
+    path: str
+
+    def argv(self, *words: str, isolated: bool) -> tuple[str, ...]:
+        """The words that run a guest: no site of the user's, no bytecode written, no ``''`` on the path."""
+        start = _START.format(_INSIDE if isolated else str(_PACKAGE.parent))
+        return (sys.executable, "-I", "-B", "-c", start, *words)
+
+    def shows(self, path: Path) -> str | None:
+        """The bound folder that ``path`` lies in, or None."""
+        return next((bind.source for bind in self.binds if is_below(path, bind.source)), None)
+
+
+@cache
+def own_interpreter() -> Interpreter:
+    """The interpreter of this process; raises EvaluatorError where it can't be shown to a sandbox."""
+    packages = [folder for name in _NEEDED if (folder := _folder_of(name)) is not None]
+    outside = [folder for folder in dict.fromkeys(packages) if not is_below(folder, sys.prefix)]
+    wanted = [folder for folder in (sys.prefix, *outside) if not any(is_below(folder, top) for top in FIXED_BINDS)]
+    try:
+        binds = resolve_paths(wanted, Path("/"), "the evaluator's Python")
+    except ConfigError as error:
+        raise EvaluatorError(error.message, hint="Run pytest from a virtual environment of its own.") from None
+    guest = Bind(source=str(_PACKAGE), target=f"{_INSIDE}/{_PACKAGE.name}")
+    return Interpreter(binds=(*binds, guest), packages=tuple(outside), path=join_path(binds))
+
+
+def _folder_of(name: str) -> str | None:
+    """The folder of packages that a module is in."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return None
+    folder = os.path.dirname(spec.origin)
+    return os.path.dirname(folder) if spec.submodule_search_locations else folder
