@@ -6,7 +6,7 @@ Problems are not raised where they are met, but gathered over the whole collecti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ import pytest
 
 from pytest_rollout._marks import FIXTURES, MARKER, definitions, is_ours, marks
 from pytest_rollout.agents.config import AgentConfig
+from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.errors import ConfigError
+from pytest_rollout.evaluation.exposure import check_exposure, unmatched_globs
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.marker import check_workspace, merge, read_samples, read_task
 from pytest_rollout.run import Run
@@ -53,7 +55,7 @@ def parametrize(metafunc: pytest.Metafunc, run: Callable[[], Run]) -> None:
     except ConfigError:
         return
     count = settings.samples if settings.samples_from == "command line" else marked or settings.samples
-    count = count or 1
+    count = 1 if settings.audit else count or 1
     ids = [pytest.HIDDEN_PARAM] if count == 1 else [f"s{index}" for index in range(count)]
     values = [Sampling(index, count, marked) for index in range(count)]
     metafunc.parametrize("_rollout_sample", values, ids=ids, indirect=True)
@@ -81,6 +83,7 @@ def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
     path = getattr(item, "path", Path(item.location[0]))
     task = read_task(merged, default_id=_plain_id(item, sampling), folder=path.parent, samples=sampling.count)
     check_workspace(task, results=run.results.path, stage_root=run.stage_root, test_file=path)
+    check_exposure(task)
     chosen = _choose(item, merged, run, path.parent)
     return RolloutItem(task=task, sample=sampling.index, chosen=chosen, agent_name=_agent_name(item, chosen))
 
@@ -116,6 +119,8 @@ def _plain_id(item: pytest.Item, sampling: Sampling) -> str:
 
 def _choose(item: pytest.Item, merged: dict[str, Any], run: Run, folder: Path) -> AgentConfig | Agent | None:
     settings = run.settings
+    if settings.audit:
+        return NoopAgent()
     config_folder = Path(settings.config).parent
     if settings.agent is not None and (settings.agent_forced or merged.get("agent") is None):
         return run.choose(settings.agent, settings.agent_from, config_folder)
@@ -141,7 +146,7 @@ def _check_owner(item: pytest.Item) -> None:
             )
 
 
-def plan(planned: Iterable[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
+def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
     """The plan of a run."""
     found = [
         Planned(
@@ -153,7 +158,14 @@ def plan(planned: Iterable[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
         )
         for item, rollout in planned
     ]
-    return Plan(rollouts=tuple(found), multiplied=multiplied(item for item, _ in planned))
+    notes = [
+        f"{rollout.task.id}: protect={glob!r} fits nothing in the workspace"
+        for _, rollout in planned
+        for glob in unmatched_globs(rollout.task)
+    ]
+    return Plan(
+        rollouts=tuple(found), multiplied=multiplied(item for item, _ in planned), notes=tuple(dict.fromkeys(notes))
+    )
 
 
 def multiplied(items: Iterable[pytest.Item]) -> dict[str, int]:

@@ -13,65 +13,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pytest_rollout._items import RolloutItem
-from pytest_rollout.attempt import Attempt
+from pytest_rollout._state import SKIPS, State, bounded, place
+from pytest_rollout.bodylimit import BodyLimit
+from pytest_rollout.control import Facts, blame, hold
 from pytest_rollout.errors import CheckerError, EvidenceError, InfraError
-from pytest_rollout.evidence import Bundle, looked
+from pytest_rollout.evidence import looked
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
 from pytest_rollout.plain import clean, clean_text, xml_text
 from pytest_rollout.recording import result_of
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.report.terminal import check_lines, sections, status_word
-from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.records import Result
-from pytest_rollout.task import Task
 
-__all__ = ["Judge", "State"]
+__all__ = ["Judge"]
 
 _FAILURES = (AssertionError, pytest.fail.Exception)
-_SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
-_MAX_MESSAGE = 10_000
 _UNREACHED: Any = type("Unreached", (pytest.fail.Exception, AssertionError), {})  # xfail(raises=AssertionError) fits
-
-
-class State:
-    """What is known of one test's rollout while it runs."""
-
-    def __init__(self, item: pytest.Item, rollout: RolloutItem) -> None:
-        self.item, self.rollout = item, rollout
-        self.task: Task = rollout.task
-        self.agent_name = rollout.agent_name
-        self.attempt: Attempt | None = None
-        self.bundle: Bundle | None = None
-        self.reward = Reward(failures=(pytest.fail.Exception,), through=_SKIPS, render=self._render)
-        self.in_phase = False
-        self.subtests: list[BaseException] = []
-        self.verdict: Verdict | None = None
-        self.result: Result | None = None
-        self.told: BaseException | None = None
-
-    def hand_out(self) -> Bundle:
-        """The facade over the evidence; raises InfraError where the attempt measured nothing."""
-        attempt = self.attempt
-        assert attempt is not None
-        if attempt.infra is not None or attempt.record is None or attempt.reader is None:
-            raise InfraError(attempt.infra.message if attempt.infra else "there is no evidence")
-        self.bundle = Bundle(attempt.record, attempt.reader, attempt.folder)
-        return self.bundle
-
-    def release(self) -> None:
-        """Let go of the evidence and of tracebacks: this stays in memory to the end of the session."""
-        self.attempt = self.bundle = self.told = None
-        self.subtests.clear()
-
-    def _render(self, error: BaseException) -> str:
-        """Where a check failed, and pytest's own words for it."""
-        found = pytest.ExceptionInfo.from_exception(error)
-        text = str(error) if isinstance(error, EvidenceError) else found.exconly().removeprefix("AssertionError: ")
-        return _bounded(f"{_place(self.item, found.traceback[0])}: {text}")
 
 
 class Judge:
@@ -85,9 +45,11 @@ class Judge:
     def classify(self, state: State, body: Body | None, infra: Infra | None = None) -> Verdict:
         """The core's verdict on what is known."""
         record = state.attempt.record if state.attempt is not None else None
-        problem = state.reward.problem
-        if infra is None and problem is not None and (body is None or body.end != "error"):
-            body = Body(end="error", message=f"CheckerError: {problem}")
+        if body is not None and body.end in ("error", "skipped"):
+            body = replace(body, blame=blame(body, state.control))
+        weights = state.control.weights
+        if body is not None and body.end == "passed" and weights is not None:
+            state.reward.held = hold(state.reward.checks, weights)
         return classify(
             infra=infra,
             termination=record.termination if record is not None else None,
@@ -119,17 +81,21 @@ class Judge:
                 state.subtests.append(error)
             return
         if call.when == "teardown":
-            self._after_teardown(state, call, report)
-            state.release()
+            if state.trial is None:
+                self._after_teardown(state, call, report)
+                state.release()
             return
-        if state.result is not None or (call.when == "setup" and report.passed):
+        if state.facts is not None or state.result is not None or (call.when == "setup" and report.passed):
             return
         verdict = self._verdict(state, call.when, error)
         if verdict is None:
             return
         state.verdict = verdict
-        self._record(state)
-        self._tell(state, report, error)
+        if state.trial is not None:
+            state.facts = self._facts(state, verdict, error)
+        else:
+            self._record(state)
+            self._tell(state, report, error)
         if state.bundle is None:
             self.put_away(state)
 
@@ -143,10 +109,14 @@ class Judge:
             kind: Any = error.kind
             return self.classify(state, None, Infra(kind=kind, message=str(error), forgeable=error.forgeable))
         if when == "setup" and state.bundle is None:
-            if isinstance(error, _SKIPS):
+            if isinstance(error, SKIPS):
                 return None
             text = f"{type(error).__name__}: {clean(error)}" if error is not None else "no reason was given"
             return self.classify(state, None, Infra(kind="fixture", message=f"a fixture raised {text}"))
+        broken = next((leaf for leaf in self._raised(state, error) if isinstance(leaf, InfraError)), None)
+        if broken is not None:
+            its_kind: Any = broken.kind
+            return self.classify(state, None, Infra(kind=its_kind, message=str(broken), forgeable=broken.forgeable))
         body = self._body(state, error)
         if body.end == "assertion" and not (body.looked or body.recorded) and _is_async(state.item):
             message = "the test is async, and no plugin of pytest's runs it"
@@ -158,21 +128,53 @@ class Judge:
             "looked": state.bundle is not None and looked(state.bundle),
             "recorded": state.reward.recorded,
         }
-        errors = [*state.subtests, *([error] if error is not None else [])]
-        leaves = [leaf for each in errors for leaf in _leaves(each)]
+        leaves = self._raised(state, error)
         for leaf in leaves:
-            if isinstance(leaf, CheckerError) or not isinstance(leaf, (*_FAILURES, *_SKIPS)):
-                return Body(end="error", message=_bounded(f"{type(leaf).__name__}: {clean(leaf)}"), **seen)
-        skips = [leaf for leaf in leaves if isinstance(leaf, _SKIPS)]  # an xfail is a subclass of a fail
+            if isinstance(leaf, CheckerError) or not isinstance(leaf, (*_FAILURES, *SKIPS)):
+                message = bounded(f"{type(leaf).__name__}: {clean(leaf)}")
+                return Body(end="error", message=message, where=_where(state.item, leaf), **seen)
+        problem = state.reward.problem
+        if problem is not None:  # it was caught on its way out
+            return Body(end="error", message=f"CheckerError: {problem}", where=_where(state.item, problem), **seen)
+        skips = [leaf for leaf in leaves if isinstance(leaf, SKIPS)]  # an xfail is a subclass of a fail
         for leaf in leaves:
-            if not isinstance(leaf, _SKIPS):
+            if not isinstance(leaf, SKIPS):
                 return Body(end="assertion", message=_message(leaf), **seen)
         if skips:
-            return Body(end="skipped", message=_bounded(clean(skips[-1])), **seen)
+            where = _where(state.item, skips[-1])
+            return Body(end="skipped", message=bounded(clean(skips[-1])), where=where, **seen)
         return Body(end="passed", **seen)
+
+    @staticmethod
+    def _raised(state: State, error: BaseException | None) -> list[BaseException]:
+        """Everything that the body and its subtests raised, out of its groups."""
+        errors = [*state.subtests, *([error] if error is not None else [])]
+        return [leaf for each in errors for leaf in _leaves(each)]
+
+    def _facts(self, state: State, verdict: Verdict, error: BaseException | None) -> Facts:
+        """What a trial has shown of the checks."""
+        if verdict.kind in (None, "evaluator") and state.bundle is not None:
+            body = self._body(state, None if error is state.told else error)
+            end: Any = body.end
+        else:
+            body, end = Body(end="error"), "infra"
+        return Facts(
+            end=end,
+            accepted=verdict.outcome == "passed",
+            reward=verdict.reward,
+            message=verdict.message,
+            where=body.where,
+            kind=verdict.kind,
+            checks=state.reward.all_checks,
+            direct=state.reward.direct is not None,
+            in_process=state.attempt is not None and state.attempt.judged_in_process,
+        )
 
     def cancelled(self, state: State) -> None:
         """The session was interrupted while the agent ran: record that, since no report will come."""
+        if state.trial is not None:
+            self.put_away(state)
+            return
         state.verdict = self.classify(state, None, Infra(kind="cancelled", message="the session was interrupted"))
         self._record(state)
         self.put_away(state)
@@ -216,15 +218,18 @@ class Judge:
     def _tell(self, state: State, report: pytest.TestReport, error: BaseException | None) -> None:
         verdict, result = state.verdict, state.result
         assert verdict is not None and result is not None
-        if verdict.outcome == "infra":
+        skipped = isinstance(error, SKIPS)
+        if verdict.outcome == "infra" or skipped:  # a skip after the agent ran is never one of pytest's
             report.outcome = "failed"
             vars(report).pop("wasxfail", None)
         if state.told is not None and error is state.told and report.failed:
             report.longrepr = str(error)
         elif verdict.outcome == "infra" and not (
-            verdict.kind in ("evaluator", "fixture") and report.longrepr and not isinstance(error, _SKIPS)
+            verdict.kind in ("evaluator", "fixture") and report.longrepr and not skipped
         ):
             report.longrepr = f"infra {verdict.kind}: {verdict.message}"
+        elif skipped:
+            report.longrepr = verdict.message
         if report.outcome != "passed" or verdict.outcome != "passed":
             record = state.attempt.record if state.attempt is not None else None
             folder = state.attempt.folder if state.attempt is not None else self._run.folder.path
@@ -262,13 +267,14 @@ class Judge:
             found = pytest.ExceptionInfo.from_exception(leaf)
             visible = [entry for entry in found.traceback if not entry.ishidden(found)]
             text = found.exconly().split("\n")[0]
-            self._warn(state, f"the teardown failed: {_place(state.item, (visible or found.traceback)[-1])}: {text}")
+            self._warn(state, f"the teardown failed: {place(state.item, (visible or found.traceback)[-1])}: {text}")
         report.outcome, report.longrepr = "passed", None
 
     def put_away(self, state: State) -> None:
         """Keep or drop the stage."""
         if state.attempt is not None:
-            for warning in state.attempt.finish(keep=self._run.keeps(state.verdict)):
+            keep = state.trial is None and self._run.keeps(state.verdict)
+            for warning in state.attempt.finish(keep=keep):
                 self._warn(state, warning)
 
     def _warn(self, state: State, warning: str) -> None:
@@ -283,6 +289,16 @@ class Judge:
             pass
 
 
+def _where(item: pytest.Item, error: BaseException) -> str:
+    """The type of what was raised, and the last line of the test's file that it came through."""
+    name = type(error).__name__
+    if isinstance(error, BodyLimit) or error.__traceback__ is None:
+        return name
+    entries = list(pytest.ExceptionInfo.from_exception(error).traceback)
+    inside = [entry for entry in entries if os.fspath(entry.path) == os.fspath(item.path)]
+    return f"{name} {place(item, (inside or entries)[-1])}"
+
+
 def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
@@ -294,22 +310,9 @@ def _is_async(item: pytest.Item) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _place(item: pytest.Item, entry: Any) -> str:
-    """Where a traceback entry is: the file, relative to the root folder where it is below it, and the line."""
-    path = os.fspath(entry.path)
-    root = os.path.join(item.config.rootpath, "")
-    return f"{path.removeprefix(root)}:{entry.lineno + 1}"
-
-
 def _message(error: BaseException) -> str:
     text = clean(error) or type(error).__name__
-    return _bounded(text if isinstance(error, EvidenceError) else text.split("\n")[0])
-
-
-def _bounded(text: str) -> str:
-    """A message may quote what a candidate wrote, so its length has an end."""
-    more = len(text) - _MAX_MESSAGE
-    return text if more <= 0 else f"{text[:_MAX_MESSAGE]} … ({more} more characters)"
+    return bounded(text if isinstance(error, EvidenceError) else text.split("\n")[0])
 
 
 def _clean_names(properties: list[tuple[str, object]]) -> list[tuple[str, object]]:

@@ -24,11 +24,27 @@ from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun, load_results
 from pytest_rollout.store.records import Plan, Planned, Result
 
-__all__ = ["UNMEASURED", "Reporting"]
+__all__ = ["UNMEASURED", "Reporting", "note_lines", "shown_folder"]
 
 UNMEASURED = 75
 _LOST = "the rollout was planned and never reported: its worker, or the session, ended before that"
+_MAX_NOTES = 10
 _EXIT_OK, _EXIT_FAILED, _EXIT_INTERRUPTED = 0, 1, 2
+
+
+def shown_folder(config: pytest.Config, path: Path) -> str:
+    """A path, relative to where the user is, where that is shorter."""
+    try:
+        return str(path.relative_to(Path(config.invocation_params.dir)))
+    except ValueError:
+        return str(path)
+
+
+def note_lines(plan: Plan) -> list[str]:
+    """What a suite's author should look at, before anything runs."""
+    lines = [one_line(f"rollout: warning: {note}") for note in plan.notes[:_MAX_NOTES]]
+    more = len(plan.notes) - _MAX_NOTES
+    return [*lines, f"rollout: … and {more} more warnings"] if more > 0 else lines
 
 
 class Reporting:
@@ -57,20 +73,13 @@ class Reporting:
             lines.append(f"rollout: no executor: {executor.message}")
         for node, count in plan.multiplied.items():
             lines.append(f"rollout: the marker of {node} holds for every test in it: {count} agent runs")
+        lines += note_lines(plan)
         if executor is not None:
-            lines.append(f"rollout: results in {self.shown_folder()}")
+            lines.append(f"rollout: results in {shown_folder(self._config, self._run.folder.path)}")
             if self._run.reaped:
                 stages = "1 stage" if self._run.reaped == 1 else f"{self._run.reaped} stages"
                 lines.append(f"rollout: removed {stages} of sessions that died")
         return lines
-
-    def shown_folder(self) -> str:
-        """The run's folder, relative to where the user is, where that is shorter."""
-        path = self._run.folder.path
-        try:
-            return str(path.relative_to(Path(self._config.invocation_params.dir)))
-        except ValueError:
-            return str(path)
 
     # -- while tests run
 
@@ -222,7 +231,7 @@ class Reporting:
             loaded.results,
             not_run=len(loaded.missing),
             lost=[result.rollout for result in loaded.results if result.message == _LOST],
-            folder=self.shown_folder(),
+            folder=shown_folder(self._config, self._run.folder.path),
             notes=self._notes,
         )
         self._run.prune()

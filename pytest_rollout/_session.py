@@ -14,22 +14,25 @@ from typing import Any
 
 import pytest
 
+from pytest_rollout._audit import Auditing, reporting_of
 from pytest_rollout._items import RolloutItem, plan, plan_item
-from pytest_rollout._judge import Judge, State
+from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
-from pytest_rollout._reporting import Reporting
 from pytest_rollout._settings import environment_of_worker, new_run, settings_of
+from pytest_rollout._state import State
+from pytest_rollout._trials import Trials
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
 from pytest_rollout.errors import Cancelled, ConfigError, FixtureError, InfraError
+from pytest_rollout.evaluation.exposure import check_exposure, secrets_of
 from pytest_rollout.evidence import Bundle
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.marker import check_workspace, checked_task
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
-from pytest_rollout.run import Run
+from pytest_rollout.run import Job, Run
 from pytest_rollout.task import Task
 
 __all__ = ["RolloutSession"]
@@ -52,6 +55,7 @@ class RolloutSession:
 
         self._header: list[str] = []
         self._judge: Judge | None = None
+        self.trials: Trials
 
     @property
     def run_of_session(self) -> Run:
@@ -92,6 +96,7 @@ class RolloutSession:
         run = self.run_of_session
         run.check_hidden(
             {Path(item.path) for item, _ in planned},
+            secrets_of([rollout.task for _, rollout in planned]),
             [rollout.chosen for _, rollout in planned if rollout.chosen is not None],
         )
         if self._only_shows:
@@ -144,10 +149,13 @@ class RolloutSession:
         self._judge = Judge(run)
         for item, rollout in planned:
             item.stash[self._states] = State(item, rollout)
+        self.trials = Trials(self._config, run, self._judge, self._states)
+        if run.settings.audit and not self._only_shows:
+            self._config.pluginmanager.register(Auditing(run, self.trials, self._states), "rollout-auditing")
         if self._worker is not None:
             self._config.add_cleanup(self.close)
             return
-        reporting = Reporting(self._config, run, plan(planned, run.name))
+        reporting = reporting_of(self._config, run, plan(planned, run.name))
         if self._only_shows:
             self._header = reporting.header(None)
             return
@@ -191,7 +199,7 @@ class RolloutSession:
             raise FixtureError(error.message, hint=error.hint) from None
         cancel, future = Cancel(), Future[Attempt]()
         try:  # from before the thread starts: it may run while an interrupt comes in its start
-            _in_thread(future, run.rollout, state.task, state.rollout.sample, item.nodeid, chosen, cancel)
+            _in_thread(future, run.rollout, self._job(state), chosen, cancel)
             state.attempt = future.result()
         except BaseException as error:
             if future.done() and future.exception() is error:
@@ -206,17 +214,32 @@ class RolloutSession:
                 cancel.close()
         return state.hand_out()
 
+    @staticmethod
+    def _job(state: State) -> Job:
+        return Job(
+            task=state.task,
+            sample=state.rollout.sample,
+            node=state.item.nodeid,
+            suite=state.item.path.parent,
+            evaluator_revision=state.evaluator_revision,
+            audit=state.audit,
+            trial=state.trial,
+        )
+
     def _take(self, state: State, task: Task, agent: Any) -> AgentConfig | Agent:
         """What the fixtures rollout_task and rollout_agent gave, checked as a marker's arguments are."""
         run, item = self.run_of_session, state.item
         if task is not state.rollout.task:  # that one was checked at collection; its workspace may be gone since
-            state.task = checked_task(task, state.rollout.task, item.path.parent)
+            state.take(checked_task(task, state.rollout.task, item.path.parent))
+            check_exposure(state.task)
+        if state.trial_agent is not None:
+            return state.trial_agent
         chosen = (
             agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
         )
         state.agent_name = chosen.name if isinstance(chosen, AgentConfig) else chosen.info.name
         if state.task != state.rollout.task or chosen is not state.rollout.chosen:
-            run.check_hidden({item.path}, [chosen])
+            run.check_hidden({item.path}, secrets_of([state.task]), [chosen])
             check_workspace(state.task, results=run.results.path, stage_root=run.stage_root, test_file=item.path)
         return chosen
 
@@ -238,6 +261,17 @@ class RolloutSession:
             self._judge.put_away(self._state(item))
 
     # -- judging
+
+    def learn(self, item: pytest.Item) -> None:
+        """Before a rollout: which checks will score it, and what control runs and audits have shown of them."""
+        if self._only_shows or self.run_of_session.settings.audit:
+            return
+        state = self._state(item)
+        try:
+            self.trials.learn(state)
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            self.judge_of_session.cancelled(state)
+            raise
 
     @property
     def judge_of_session(self) -> Judge:

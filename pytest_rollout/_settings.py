@@ -21,7 +21,7 @@ __all__ = ["environment_of_worker", "new_run", "settings_of"]
 def settings_of(config: pytest.Config) -> Settings:
     """The settings of a session; raises ConfigError."""
     options = {knob.name: config.getoption(f"rollout_{knob.name}", None) for knob in KNOBS if knob.option}
-    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS}
+    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS if not knob.flag}
     return resolve(
         options,
         ini,

@@ -65,12 +65,13 @@ class Controller:
             return
         from pathlib import Path
 
-        place = Path(self._sent["settings"]["dir"]) / "runs" / self._sent["run"]
+        kind = "audits" if self._sent["settings"]["audit"] else "runs"
+        place = Path(self._sent["settings"]["dir"]) / kind / self._sent["run"]
         if place.exists():
             self._begin()
 
     def _begin(self) -> None:
-        from pytest_rollout._reporting import Reporting
+        from pytest_rollout._audit import reporting_of
         from pytest_rollout.errors import ConfigError
         from pytest_rollout.run import Run
         from pytest_rollout.settings import Settings
@@ -85,7 +86,7 @@ class Controller:
             raise pytest.UsageError(f"rollout: {error}") from None
         self._run.folder.hold()
         self._config.add_cleanup(self._run.close)
-        self._reporting = Reporting(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))
+        self._reporting = reporting_of(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))
         self._config.pluginmanager.register(self._reporting, "rollout-reporting")
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None and self._config.get_verbosity() >= 0:

@@ -95,9 +95,11 @@ def _results(given: str | None) -> Path:
 def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
     if options.run is None:
         runs = results.all_runs() or [find_run(results)]
+        known: dict[str, str] = {}
         for run in runs:
             loaded = load_results(run)
-            print(_run_json(run, loaded) if options.json else _run_line(run, loaded))
+            changed = _changed_checks(loaded, known)
+            print(_run_json(run, loaded, changed) if options.json else _run_line(run, loaded, changed))
         return 0
     run = find_run(results, options.run)
     loaded = load_results(run)
@@ -124,11 +126,19 @@ def _counts(loaded: LoadedRun) -> dict[str, object]:
     }
 
 
-def _run_json(run: RunFolder, loaded: LoadedRun) -> str:
-    return json.dumps({"run": run.name, **_counts(loaded)})
+def _changed_checks(loaded: LoadedRun, known: dict[str, str]) -> list[str]:
+    """The tasks whose checks are not those that scored them before; ``known`` learns the revisions of this run."""
+    found = {result.task: result.evaluator_revision for result in loaded.results if result.evaluator_revision}
+    changed = sorted(task for task, revision in found.items() if known.get(task, revision) != revision)
+    known.update(found)
+    return changed
 
 
-def _run_line(run: RunFolder, loaded: LoadedRun) -> str:
+def _run_json(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
+    return json.dumps({"run": run.name, **_counts(loaded), "changed_checks": changed})
+
+
+def _run_line(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
     counts = _counts(loaded)
     agents = sorted({result.agent for result in loaded.results})
     named = one_line(agents[0])[:20] if len(agents) == 1 else f"{len(agents)} agents"
@@ -137,7 +147,8 @@ def _run_line(run: RunFolder, loaded: LoadedRun) -> str:
     if loaded.missing:
         line += f", {counts['missing']} without a result"
     mean = counts["mean_reward"]
-    return f"{line}; mean {figure(mean if isinstance(mean, float) else None)} of {counts['measured']}"
+    line += f"; mean {figure(mean if isinstance(mean, float) else None)} of {counts['measured']}"
+    return f"{line}; other checks than before for {plural(len(changed), 'task')}" if changed else line
 
 
 def _result_line(result: Result) -> str:
@@ -162,6 +173,8 @@ def _show(options: argparse.Namespace, results: ResultsFolder) -> int:
         print(f"because      {one_line(result.message.splitlines()[0])}")
     if bundle is not None:
         _show_bundle(bundle)
+    if result.in_process:
+        print("in-process   candidate code ran in the process of a verdict, and could have forged it")
     if folder is not None:
         print(f"folder       {folder}")
         for title, text in sections(folder, bundle, score.checks if score is not None else ()):
@@ -175,6 +188,8 @@ def _show_bundle(bundle: BundleRecord) -> None:
     rung = f" rung {bundle.rung}" if bundle.rung is not None else ""
     print(f"executor     {bundle.pins.executor}{rung}, {trust}")
     print(f"environment  {bundle.pins.environment_revision}")
+    print(f"checks       {bundle.pins.evaluator_revision or 'of an unknown revision'}")
+    print(f"audit        {bundle.audit or 'none of these checks yet: pytest --rollout-audit'}")
 
 
 def _read(folder: Path | None, name: str, kind: type[Record]) -> Record | None:

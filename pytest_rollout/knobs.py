@@ -14,13 +14,17 @@ TAG_FILE = f"Signature: 8a477f597d28d172789f06886806bc55\n# {TAG}; see https://b
 
 
 class Knob(NamedTuple):
-    """One setting: the ini key is ``rollout_<name>``; ``option`` is None where there is only that."""
+    """One setting: the ini key is ``rollout_<name>``; ``option`` is None where there is only that.
+
+    A ``flag`` is an option without a value, and no ini key.
+    """
 
     name: str
     help: str
     option: str | None = None
     metavar: str | None = None
     repeated: bool = False
+    flag: bool = False
 
 
 KNOBS = (
@@ -30,6 +34,19 @@ KNOBS = (
     Knob("executor", "where agents run: sandbox (default) or local", "--rollout-executor", "NAME"),
     Knob("isolation", "required (default) or none", "--rollout-isolation", "LEVEL"),
     Knob("keep", "stages to keep: failed (default; includes infra), all, none", "--rollout-keep", "WHICH"),
+    Knob(
+        "audit",
+        "run no agent: try each task's checks on its oracle, on doing nothing and on forged work",
+        "--rollout-audit",
+        flag=True,
+    ),
+    Knob("audit_repeats", "how often an audit scores each oracle (default: 3)"),
+    Knob(
+        "controls",
+        "auto (default): run new checks once on the oracle and on doing nothing; or none",
+        "--rollout-controls",
+        "WHICH",
+    ),
     Knob("dir", "folder of the results (default: .rollout in the root folder)", "--rollout-dir", "DIR"),
     Knob("stage_root", "private folder for stages and baselines (default: below /var/tmp)"),
     Knob("config", "file of the named agents (default: rollout.toml beside the ini file)"),

@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_rollout.bundle import Termination
 
-__all__ = ["INFRA_KINDS", "SLACK", "Body", "Infra", "Means", "Score", "Verdict", "classify", "means"]
+__all__ = ["INFRA_KINDS", "SLACK", "Blame", "Body", "Infra", "Means", "Score", "Verdict", "classify", "means"]
 
 InfraKind = Literal[
     "stage",
@@ -33,6 +33,7 @@ InfraKind = Literal[
 ]
 INFRA_KINDS: tuple[str, ...] = get_args(InfraKind)
 Outcome = Literal["passed", "failed", "infra"]
+Blame = Literal["unknown", "candidate", "evaluator"]
 SLACK = 1e-9
 
 
@@ -49,13 +50,16 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
 
     ``assertion`` is an AssertionError or ``pytest.fail``; ``error`` anything else that was raised;
     ``skipped`` a skip or an imperative xfail after the agent ran. ``looked`` says that the bundle
-    was read, ``recorded`` that the reward was.
+    was read, ``recorded`` that the reward was. ``where`` names the type and the place of what was raised,
+    ``blame`` whose fault an error or a skip is, as far as control runs have shown.
     """
 
     end: Literal["passed", "assertion", "error", "skipped"]
     message: str = ""
     looked: bool = True
     recorded: bool = False
+    where: str = ""
+    blame: Blame = "unknown"
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,14 @@ def classify(*, infra: Infra | None, termination: Termination | None, body: Body
         )
     assert body is not None  # without evidence there is no body, and then there is an infra
     ended_well = termination == "completed"
+    if body.end in ("error", "skipped"):
+        return Verdict(
+            outcome="failed",
+            reward=0.0,
+            checks_reward=score.checks_reward,
+            type="check_crashed",
+            message=f"the test {_DID[body.end]} {body.message}, which it does not on a bundle of the evaluator's own",
+        )
     if body.end == "assertion":
         return Verdict(
             outcome="failed",
@@ -132,13 +144,17 @@ def _infra_of(body: Body | None) -> Infra | None:
     """The body itself may show that the evaluator is broken."""
     if body is None:
         return Infra(kind="fixture", message="the test ended before there was evidence")
-    if body.end == "error":
-        return Infra(kind="evaluator", message=f"the test raised {body.message}", forgeable=True)
-    if body.end == "skipped":
-        return Infra(kind="evaluator", message=f"the test skipped after the agent ran: {body.message}", forgeable=True)
+    if body.end in ("error", "skipped"):
+        if body.blame == "candidate":
+            return None
+        message = f"the test {_DID[body.end]} {body.message}"
+        return Infra(kind="evaluator", message=message, forgeable=body.blame == "unknown")
     if body.end == "passed" and not body.looked and not body.recorded:
         return Infra(kind="vacuous", message="the test looked at nothing of the bundle and recorded no check")
     return None
+
+
+_DID = {"error": "raised", "skipped": "skipped after the agent ran:"}
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):

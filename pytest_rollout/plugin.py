@@ -29,6 +29,10 @@ _TAGGED = pytest.StashKey[dict[Path, bool]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rollout", "agent rollouts (pytest-rollout)")
     for knob in KNOBS:
+        if knob.flag:
+            assert knob.option is not None
+            group.addoption(knob.option, dest=f"rollout_{knob.name}", action="store_true", help=knob.help)
+            continue
         if knob.option is not None:
             group.addoption(
                 knob.option,
@@ -198,13 +202,22 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from _phase(item))
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    session = active(item.config)
+    if session is not None and session.knows(item):
+        session.learn(item)
+    return (yield)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     session = active(pyfuncitem.config)
     if session is None or not session.knows(pyfuncitem):
         return (yield)
     session.judge_of_session.before_body(pyfuncitem)
-    result = yield
+    with session.state(pyfuncitem).clock.running():
+        result = yield
     session.judge_of_session.after_body(session.state(pyfuncitem))
     return result
 
@@ -224,6 +237,9 @@ def pytest_runtest_makereport(
 def pytest_report_teststatus(
     report: pytest.CollectReport | pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
+    audited = getattr(report, "rollout_audit", None)
+    if isinstance(audited, dict):
+        return report.outcome, "." if report.passed else "F", audited["verdict"].upper()
     found = getattr(report, "rollout", None)
     if not isinstance(found, dict) or hasattr(report, "wasxfail") or (report.when == "teardown" and report.passed):
         return None

@@ -17,7 +17,14 @@ _ATTEMPT = 1
 
 
 def score_of(
-    task: Task, *, rollout: str, sample: int, verdict: Verdict, bundle: BundleRecord | None, reward: Reward
+    task: Task,
+    *,
+    rollout: str,
+    sample: int,
+    verdict: Verdict,
+    bundle: BundleRecord | None,
+    reward: Reward,
+    in_process: bool = False,
 ) -> ScoreRecord:
     """What ``score.json`` says of an attempt."""
     return ScoreRecord(
@@ -36,6 +43,9 @@ def score_of(
         termination=bundle.termination if bundle is not None else None,
         message=clean_text(verdict.message),
         bundle="bundle.json" if bundle is not None else None,
+        evaluator_revision=bundle.pins.evaluator_revision if bundle is not None else None,
+        in_process=in_process,
+        audit=bundle.audit if bundle is not None else None,
     )
 
 
@@ -49,6 +59,7 @@ def result_of(
     verdict: Verdict,
     bundle: BundleRecord | None = None,
     folder: str | None = None,
+    in_process: bool = False,
 ) -> Result:
     """The line of results of a judged rollout; ``folder`` is relative to the run's."""
     return Result(
@@ -69,6 +80,9 @@ def result_of(
         trusted=bundle.trusted if bundle is not None else None,
         duration=bundle.times.duration if bundle is not None else None,
         folder=folder,
+        evaluator_revision=bundle.pins.evaluator_revision if bundle is not None else None,
+        in_process=in_process,
+        audit=bundle.audit if bundle is not None else None,
         time=utc_now(),
     )
 

@@ -36,6 +36,7 @@ class Reward:
 
     ``failures`` are the exception types that fail a check (AssertionError is always one), but for
     those in ``through``, which end the test; ``render`` turns one into the message that is kept.
+    ``held`` are the checks as a control run fixes them, where there was one.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Reward:
         self.checks: list[Check] = []
         self.metrics: dict[str, float] = {}
         self.direct: Check | None = None
+        self.held: tuple[Check, ...] | None = None
         self.problem: CheckerError | None = None
         self.judged = False
 
@@ -101,8 +103,10 @@ class Reward:
 
     @property
     def all_checks(self) -> tuple[Check, ...]:
-        """The checks as recorded, or the reward that was set, as one."""
-        return (self.direct,) if self.direct is not None else tuple(self.checks)
+        """The checks as recorded and held, or the reward that was set, as one."""
+        if self.direct is not None:
+            return (self.direct,)
+        return tuple(self.checks) if self.held is None else self.held
 
     @property
     def value(self) -> float | None:

@@ -23,6 +23,7 @@ from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
 from pytest_rollout.agents.paths import is_below
 from pytest_rollout.agents.protocol import Agent, Episode, join_path
 from pytest_rollout.attempt import Attempt, Request, run_attempt
+from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError, SpawnError
 from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
 from pytest_rollout.executors.cancel import Cancel
@@ -39,14 +40,30 @@ from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot, default_root
+from pytest_rollout.store.facts import FactsFolder
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
 from pytest_rollout.store.records import Plan, Result, RunRecord
 from pytest_rollout.task import Task
 
-__all__ = ["Run"]
+__all__ = ["Job", "Run"]
 
 _VERSION_SECONDS = 30.0
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is rolled out: a sample of a task, for the test ``node`` in the folder ``suite``.
+
+    ``trial`` names a trial of the task's checks, which is not recorded as a rollout.
+    """
+
+    task: Task
+    sample: int
+    node: str
+    suite: Path
+    evaluator_revision: str | None = None
+    audit: AuditVerdict | None = None
+    trial: str | None = None
 
 
 class Run:
@@ -54,7 +71,8 @@ class Run:
 
     def __init__(self, settings: Settings, name: str, worker: str) -> None:
         self.settings, self.name, self.worker = settings, name, worker
-        self.results = ResultsFolder(Path(settings.dir))
+        self.results = ResultsFolder(Path(settings.dir), "audits" if settings.audit else "runs")
+        self.facts = FactsFolder(self.results)
         self.folder = RunFolder(self.results.runs / name)
         self.named = load_config(Path(settings.config), must_exist=settings.config_given)
         self.reaped = 0
@@ -75,10 +93,10 @@ class Run:
         """The agent that ``value`` means; raises ConfigError."""
         return choose_agent(value, self.named, where=where, folder=folder)
 
-    def check_hidden(self, files: set[Path], agents: list[AgentConfig | Agent]) -> None:
+    def check_hidden(self, files: set[Path], hidden: set[Path], agents: list[AgentConfig | Agent]) -> None:
         """Refuse to run where an agent could read the suite, the results or other stages.
 
-        ``files`` are the suite's. Raises ConfigError with the remedy.
+        ``files`` are the suite's, ``hidden`` its hidden files and oracles. Raises ConfigError with the remedy.
         """
         if self.settings.executor == "local":
             return
@@ -87,6 +105,7 @@ class Run:
             for bind in getattr(agent, "binds", ()):
                 shown.setdefault(bind.source, f"agent {getattr(agent, 'name', '?')!r} names it in 'paths'")
         private = [(path, "the suite") for path in sorted(files)]
+        private += [(path, "what the evaluator keeps hidden") for path in sorted(hidden)]
         private += [(self.results.path, "the folder of the results"), (self.stage_root, "the stage root")]
         for folder, why in shown.items():
             for path, what in private:
@@ -211,16 +230,34 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)
         return lines[0][:200] if lines and ended.exit_code == 0 else None
 
-    def rollout(self, task: Task, sample: int, node: str, agent: AgentConfig | Agent, cancel: Cancel) -> Attempt:
-        """Make one attempt at one sample. Raises InfraError where nothing could be recorded of it."""
-        rollout = rollout_id(self.name, task.id, sample)
+    def rollout(self, job: Job, agent: AgentConfig | Agent, cancel: Cancel) -> Attempt:
+        """Make one attempt at one sample, or a trial of its checks.
+
+        Raises InfraError where nothing could be recorded of it.
+        """
+        rollout = rollout_id(self.name, job.task.id, job.sample)
         executor, ready = self.executor(), self.ready_agent(agent)
-        folder = self.folder.new_attempt(task.id, sample, 1)
-        episode = Episode(rollout=rollout, task=task, sample=sample, attempt=1, seed=task.seed + sample)
+        if job.trial is None:
+            folder = self.folder.new_attempt(job.task.id, job.sample, 1)
+        else:
+            folder = self.folder.new_trial(job.task.id, job.trial)
+        seed = job.task.seed + job.sample
+        episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=1, seed=seed)
         request = Request(
-            run=self.name, node=clean_text(node), episode=episode, pins=self.settings.pins, plugin_version=__version__
+            run=self.name,
+            node=clean_text(job.node),
+            episode=episode,
+            pins=self.settings.pins,
+            plugin_version=__version__,
+            suite=str(job.suite),
+            evaluator_revision=job.evaluator_revision,
+            audit=job.audit,
         )
         return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel)
+
+    def environment_of(self, task: Task) -> str:
+        """The revision of a task's baseline, frozen now if it was not; raises InfraError and ConfigError."""
+        return self.executor().prepare(None if task.workspace is None else Path(task.workspace.path)).revision
 
     def keeps(self, verdict: Verdict | None) -> bool:
         """Whether the stage of a rollout is kept: an unjudged one is, as one that failed; not one of a full disk."""
@@ -244,10 +281,18 @@ class Run:
         """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError."""
         bundle = attempt.record if attempt is not None else None
         rollout = rollout_id(self.name, task.id, sample)
-        folder = None
+        folder, in_process = None, attempt is not None and attempt.judged_in_process
         if attempt is not None:
             attempt.journal.event("scored", outcome=verdict.outcome, reward=verdict.reward)
-            score = score_of(task, rollout=rollout, sample=sample, verdict=verdict, bundle=bundle, reward=reward)
+            score = score_of(
+                task,
+                rollout=rollout,
+                sample=sample,
+                verdict=verdict,
+                bundle=bundle,
+                reward=reward,
+                in_process=in_process,
+            )
             write_record(attempt.folder / "score.json", score)
             folder = self.folder.relative(attempt.folder)
         result = result_of(
@@ -259,6 +304,7 @@ class Run:
             verdict=verdict,
             bundle=bundle,
             folder=folder,
+            in_process=in_process,
         )
         self.append(result)
         return result

@@ -20,6 +20,7 @@ __all__ = ["Settings", "resolve"]
 EXECUTORS = ("sandbox", "local")
 ISOLATIONS = ("required", "none")
 KEEPS = ("failed", "all", "none")
+CONTROLS = ("auto", "none")
 _MOST = 1_000_000
 
 
@@ -42,6 +43,9 @@ class Settings:
     config_given: bool
     keep_runs: int
     root: str
+    audit: bool = False
+    audit_repeats: int = 3
+    controls: str = "auto"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -71,6 +75,7 @@ def resolve(
         )
     samples, samples_from = given.count("samples", least=1)
     keep_runs, _ = given.count("keep_runs", least=1)
+    audit_repeats, _ = given.count("audit_repeats", least=1)
     return Settings(
         agent=agent,
         agent_from=agent_from,
@@ -87,6 +92,9 @@ def resolve(
         config_given=config is not None and bool(config_from),
         keep_runs=keep_runs or 50,
         root=str(root),
+        audit=bool(options.get("audit")),
+        audit_repeats=audit_repeats or 3,
+        controls=given.choice("controls", CONTROLS),
     )
 
 

@@ -129,6 +129,7 @@ def closing_block(
     if found.forgeable_measured != found.measured:
         mean = figure(found.forgeable_mean)
         lines.append(f"with forgeable infra as 0: {mean} over {found.forgeable_measured}")
+    lines += _about_checks(results)
     if any(result.trusted is False for result in results):
         lines.append("untrusted: the agents were not isolated")
     lines += _causes(infra)
@@ -139,6 +140,20 @@ def closing_block(
     if len(notes) > _MAX_NOTES:
         lines.append(f"warning: … and {len(notes) - _MAX_NOTES} more")
     lines.append(f"results: {folder}")
+    return lines
+
+
+def _about_checks(results: Sequence[Result]) -> list[str]:
+    """What is known of the checks that scored these, where that makes a reader careful."""
+    lines = []
+    crashed = sum(result.type == "check_crashed" for result in results)
+    if crashed:
+        lines.append(f"check_crashed: {crashed} scored 0 because the test crashed on what the agent left")
+    weak = {result.task for result in results if result.audit == "weak"}
+    if weak:
+        more = f" and {len(weak) - 3} more" if len(weak) > 3 else ""
+        named = ", ".join(one_line(task) for task in sorted(weak)[:3])
+        lines.append(f"weak checks: {plural(len(weak), 'task')} can be passed without doing the work: {named}{more}")
     return lines
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -88,7 +88,13 @@ class RunFolder:
 
     def new_attempt(self, task: str, sample: int, attempt: int) -> Path:
         """Make the folder of an attempt, in a run that was opened; raises RecordingError or HostError."""
-        path = self.attempt(task, sample, attempt)
+        return self._new(self.attempt(task, sample, attempt))
+
+    def new_trial(self, task: str, name: str) -> Path:
+        """Make the folder of a trial of a task's checks, which is no rollout; raises as :meth:`new_attempt` does."""
+        return self._new(self.path / "trials" / task_folder(task) / name)
+
+    def _new(self, path: Path) -> Path:
         try:
             os.stat(self.path)  # a run that somebody removed is not begun again
             path.mkdir(parents=True)
@@ -128,10 +134,10 @@ class RunFolder:
 
 
 class ResultsFolder:
-    """The folder of all runs."""
+    """The folder of all runs, or, with ``kind="audits"``, of all audits."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.runs = path, path / "runs"
+    def __init__(self, path: Path, kind: Literal["runs", "audits"] = "runs") -> None:
+        self.path, self.runs = path, path / kind
 
     def check_writable(self) -> None:
         """Raise ConfigError where a run could not be written, without leaving anything behind."""
@@ -155,9 +161,10 @@ class ResultsFolder:
             for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", TAG_FILE)):
                 if not (self.path / name).exists():
                     (self.path / name).write_text(text, encoding="utf-8")
-            made = self.path / f".latest-{secrets.token_hex(4)}"
-            made.write_text(f"{run}\n", encoding="utf-8")
-            made.replace(self.path / "latest")
+            if self.runs.name == "runs":
+                made = self.path / f".latest-{secrets.token_hex(4)}"
+                made.write_text(f"{run}\n", encoding="utf-8")
+                made.replace(self.path / "latest")
         except OSError as error:
             raise ConfigError(
                 f"the folder of the results, {self.path}, can't be written: {error.strerror}",

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_rollout.bundle import SCHEMA_VERSION, Termination
+from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict, Termination
 from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.reward import Check
 
@@ -38,16 +38,22 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """``plan.json``: every rollout that was selected, so that a lost one is noticed.
 
-    ``multiplied`` says of a class whose marker holds for several tests how many agent runs it makes.
+    ``multiplied`` says of a class whose marker holds for several tests how many agent runs it makes;
+    ``notes`` are what a suite's author should look at.
     """
 
     schema_version: int = SCHEMA_VERSION
     rollouts: tuple[Planned, ...]
     multiplied: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
 
 
 class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``score.json``: the judgement of one attempt. ``reward`` is null where nothing was measured."""
+    """``score.json``: the judgement of one attempt. ``reward`` is null where nothing was measured.
+
+    ``in_process`` says that a verdict came from a process that held code of the candidate's, ``audit``
+    what the last audit found out about the checks.
+    """
 
     schema_version: int = SCHEMA_VERSION
     task: str
@@ -66,6 +72,8 @@ class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     bundle: str | None
     evaluator_revision: str | None = None
+    in_process: bool = False
+    audit: AuditVerdict | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -94,6 +102,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool | None = None
     duration: float | None = None
     folder: str | None = None
+    evaluator_revision: str | None = None
+    in_process: bool = False
+    audit: AuditVerdict | None = None
     time: str = ""
     amends: bool = False
     warnings: tuple[str, ...] = ()

@@ -1,0 +1,97 @@
+"""The time limit of a test's body, so that no check hangs on what a candidate wrote.
+
+A signal whose handler raises ends the body. Two clocks send it: a thread that watches the time, and the
+kernel's timer of CPU time, because no thread runs while a regular expression backtracks without end.
+The signal is SIGVTALRM: pytest-timeout takes SIGALRM. The time of trusted evaluations, which have a
+limit of their own, does not count.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["BodyClock", "BodyLimit"]
+
+_AGAIN, _SOON = 1.0, 0.01
+_LONGEST = 86_400.0
+
+
+class BodyLimit(BaseException):
+    """The body of a test ran longer than its limit. No check and no ``except Exception`` takes it for its own."""
+
+
+class BodyClock:
+    """Counts the seconds of one body and ends it; works in the main thread only, where tests run."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._left = seconds
+        self._since: float | None = None  # when the clock was last started; None while it stands still
+        self._changed = threading.Condition()
+        self._over = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The body runs in this context. Raises BodyLimit in it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGVTALRM, self._end)
+        self._set_timer()
+        watch = threading.Thread(target=self._watch, name="rollout-body", daemon=True)
+        self._since = time.monotonic()
+        watch.start()
+        try:
+            yield
+        finally:
+            self._stop()
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The clock stands still in this context."""
+        with self._changed:
+            was = self._since
+            if was is not None:
+                self._left -= time.monotonic() - was
+                self._since = None
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                if was is not None and not self._over:
+                    self._since = time.monotonic()
+                    self._set_timer()
+                    self._changed.notify()
+
+    def _set_timer(self) -> None:
+        """Fire when so much CPU time is used, which is not before so much time has passed on the clock."""
+        signal.setitimer(signal.ITIMER_VIRTUAL, min(max(self._left, _SOON), _LONGEST), _AGAIN)
+
+    def _stop(self) -> None:
+        self._over = True  # first of all: no signal ends anything from here on
+        with self._changed:
+            self._since = None
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._over:
+                left = None if self._since is None else self._left - (time.monotonic() - self._since)
+                if left is not None and left <= 0:
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGVTALRM)
+                    left = _AGAIN  # a body may have caught it
+                self._changed.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
+
+    def _end(self, number: int, frame: Any) -> None:
+        __tracebackhide__ = True  # pytest shows the suite's line, not ours
+        if not self._over and self._since is not None:
+            raise BodyLimit(f"the body of the test took longer than {self.seconds:g} s")
