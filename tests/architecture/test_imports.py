@@ -27,7 +27,10 @@ MAX_FUNCTION, MAX_FILE = 60, 350
 # itself. A part may import only parts above it in this table.
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "values": (
-        ("", "errors", "plain", "knobs", "identity", "task", "bundle", "diff", "evidence", "outcome", "reward"),
+        (
+            *("", "errors", "plain", "knobs", "identity", "task", "bundle", "diff", "evidence", "evaluated", "outcome"),
+            *("reward", "control", "bodylimit"),
+        ),
         (),
     ),
     "settings": (("settings",), ("values",)),
@@ -41,8 +44,12 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "marker": (("marker",), ("values", "agents")),
     # The folders of runs: records, journals, reading them again.
     "store": (("store",), ("values", "stage")),
-    # Task, agent and executor make a bundle.
-    "attempt": (("attempt",), ("values", "stage", "executors", "agents", "store")),
+    # A candidate's work against checks, in sandboxes of their own.
+    "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
+    # Task, agent and executor make a bundle, with a way to judge it.
+    "attempt": (("attempt",), ("values", "stage", "executors", "agents", "evaluation", "store")),
+    # What right, forged and spoilt work scores.
+    "audit": (("audit",), ("values", "store")),
     # What people and tools read of results.
     "report": (("report",), ("values", "store")),
     # From a verdict to records.
@@ -58,7 +65,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),
-        ("values", "settings", "executors", "agents", "marker", "store", "attempt", "report", "recording", "run"),
+        (
+            *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
+            *("audit", "report", "recording", "run"),
+        ),
     ),
 }
 FRAMEWORK = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
@@ -184,6 +194,23 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_only_the_glue_imports_pytest(module: str) -> None:
     found = sorted({name for name, _ in imported(module) if name.partition(".")[0] in FRAMEWORK})
     assert found == []
+
+
+def is_guest(module: str) -> bool:
+    """Whether a module runs inside the sandbox of an evaluation, beside code of a candidate's."""
+    return f"{module}.".startswith("evaluation.guest.")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_runs_beside_a_candidate_and_the_rest_import_nothing_of_each_other(module: str) -> None:
+    other = {name for name, _ in own_imports(module) if is_guest(name) is not is_guest(module)}
+    assert other == set()
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if is_guest(module)])
+def test_what_runs_beside_a_candidate_needs_nothing_that_is_installed(module: str) -> None:
+    heads = {name.partition(".")[0] for name, _ in imported(module)}
+    assert heads - sys.stdlib_module_names <= {NAME}
 
 
 def test_the_glue_does_import_pytest_and_lies_at_the_top() -> None:

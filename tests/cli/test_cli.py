@@ -167,7 +167,29 @@ def test_list_runs(empty: Tool) -> None:
         "agents": ["a", "b"],
         "mean_reward": 0.5,
         "measured": 1,
+        "changed_checks": [],
     }
+
+
+def test_list_tells_where_other_checks_scored_a_task_than_before(empty: Tool) -> None:
+    def scored(rollout: str, task: str, revision: str | None) -> Result:
+        return line(rollout, task=task, evaluator_revision=revision)
+
+    runs = [f"2026-01-01T00-00-00Z-0000000{number}" for number in range(5)]
+    write_run(empty, runs[0], scored("1-a", "a", "sha256:1"), scored("1-b", "b", "sha256:1"))
+    write_run(empty, runs[1], scored("2-a", "a", "sha256:2"), scored("2-c", "c", "sha256:1"))
+    write_run(empty, runs[2], scored("3-a", "a", None))
+    write_run(empty, runs[3], scored("4-a", "a", "sha256:2"), scored("4-b", "b", "sha256:1"))
+    write_run(empty, runs[4], scored("5-a", "a", "sha256:1"), scored("5-b", "b", "sha256:2"))
+    assert [text.partition("; mean 1 of ")[2][1:] for text in empty.said("list")] == [
+        "",
+        "; other checks than before for 1 task",
+        "",
+        "",
+        "; other checks than before for 2 tasks",
+    ]
+    changed = [json.loads(text)["changed_checks"] for text in empty.said("list", "--json")]
+    assert changed == [[], ["a"], [], [], ["a", "b"]]
 
 
 def test_list_rollouts(empty: Tool) -> None:
@@ -228,6 +250,8 @@ def test_show_a_pass(tool: Tool) -> None:
         f"termination  completed, exit code 0, {bundle.times.duration:.3f} s",
         "executor     sandbox rung 1, trusted",
         f"environment  {bundle.pins.environment_revision}",
+        f"checks       {bundle.pins.evaluator_revision}",
+        "audit        none of these checks yet: pytest --rollout-audit",
         f"folder       {tool.folder('test_passes[s1]')}",
         "",
         "agent stdout (tail of 5 bytes)",
@@ -237,6 +261,29 @@ def test_show_a_pass(tool: Tool) -> None:
         "  added     dir      new",
         "  added     file     new/file",
         "  deleted   file     old",
+    ]
+
+
+def test_show_what_is_known_of_the_checks(tool: Tool) -> None:
+    assert "audit        weak" in tool.said("show", tool.of("test_spawn").rollout)  # a run of nothing passes it
+    folder = tool.folder("test_passes[s1]")
+    before = read_record(folder / "bundle.json", BundleRecord)
+    pins = msgspec.structs.replace(before.pins, evaluator_revision=None)
+    write_record(folder / "bundle.json", msgspec.structs.replace(before, audit="sound", pins=pins))
+    lines = tool.said("show", tool.of("test_passes[s1]").rollout)
+    assert "audit        sound" in lines
+    assert "checks       of an unknown revision" in lines
+    assert not any(each.startswith("in-process") for each in lines)
+
+
+def test_show_a_verdict_of_a_process_with_candidate_code(empty: Tool) -> None:
+    write_run(empty, "2026-01-01T00-00-00Z-00000001", line("1-a", in_process=True))
+    assert empty.said("show") == [
+        "rollout      1-a",
+        "task         t, sample 0",
+        "agent        a",
+        "outcome      passed, reward 1",
+        "in-process   candidate code ran in the process of a verdict, and could have forged it",
     ]
 
 

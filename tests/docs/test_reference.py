@@ -6,6 +6,7 @@ Each table of the reference is compared with the code, name by name, in both dir
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,15 +15,16 @@ from typing import Any, get_args
 import pytest
 
 import pytest_rollout
-from pytest_rollout import bundle, cli, diff, evidence, knobs, marker, outcome, plugin, task
+from pytest_rollout import bundle, cli, control, diff, evaluated, evidence, knobs, marker, outcome, plugin, task
 from pytest_rollout._reporting import UNMEASURED
 from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
-from pytest_rollout.agents.protocol import Episode, Exec, LiveStage
+from pytest_rollout.agents.protocol import Episode, LiveStage
+from pytest_rollout.evaluated import Exec
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
-from pytest_rollout.settings import EXECUTORS, ISOLATIONS, KEEPS
-from pytest_rollout.store import records
+from pytest_rollout.settings import CONTROLS, EXECUTORS, ISOLATIONS, KEEPS
+from pytest_rollout.store import facts, records
 
 PACKAGE = Path(pytest_rollout.__file__).parent
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -84,6 +86,9 @@ def properties() -> set[str]:
         termination="completed",
         trusted=True,
         folder="f",
+        evaluator_revision="e",
+        in_process=True,
+        audit="sound",
     )
     reward = Reward()
     reward.add("NAME", 1)
@@ -151,7 +156,9 @@ def types() -> set[str]:
     plain = set(re.findall(r'type="(\w+)" if', text))
     varied = {f"{name}.{name.upper()}" for name in re.findall(r'f"(termination)\.', text)}
     varied |= {f"{name}.KIND" for name in re.findall(r'f"(infra)\.', text)}
-    return plain | varied | source(r'outcome, kind, message = "failed", "(\w+)"')
+    return (
+        plain | varied | set(re.findall(r'type="(\w+)",', text)) | source(r'outcome, kind, message = "failed", "(\w+)"')
+    )
 
 
 def verbs() -> dict[str, argparse.ArgumentParser]:
@@ -177,11 +184,21 @@ def exit_statuses() -> set[str]:
 
 
 def ini_keys() -> set[str]:
-    return {f"rollout_{knob.name}" for knob in knobs.KNOBS}
+    return {f"rollout_{knob.name}" for knob in knobs.KNOBS if not knob.flag}
+
+
+def flags() -> set[str]:
+    return {knob.option or "" for knob in knobs.KNOBS if knob.flag}
 
 
 def refused() -> set[str]:
     return {*marker.LATER, 'network="gateway"', *task._LATER_LIMITS}
+
+
+def evaluation_words() -> set[str]:
+    """The arguments of the evaluations of a bundle, but for what a function of the candidate's is called with."""
+    methods = [getattr(evidence.Bundle, name) for name in ("run_tests", "run", "evaluate")]
+    return {name for method in methods for name in inspect.signature(method).parameters} - {"self"}
 
 
 def settings() -> set[str]:
@@ -190,12 +207,16 @@ def settings() -> set[str]:
 
 CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("settings", "## Options and ini keys", ini_keys),
+    ("settings", "## Flags", flags),
     ("settings", "## Precedence", settings),
     ("marker", "## Arguments", lambda: set(marker.ARGUMENTS)),
-    ("marker", "## Limits", lambda: {"wall", "output"}),
+    ("marker", "## Limits", lambda: set(task._LIMITS)),
     ("marker", "## Refused", refused),
     ("fixtures", "## Fixtures", fixtures),
     ("fixtures", "## bundle", lambda: public(evidence.Bundle) | {"folder"}),
+    ("fixtures", "## Evaluations", evaluation_words),
+    ("fixtures", "## TestRun", lambda: public(evaluated.TestRun)),
+    ("fixtures", "## Exec", lambda: public(evaluated.Exec)),
     ("fixtures", "## bundle.diff", lambda: public(diff.Diff) | {"files"}),
     ("fixtures", "## bundle.diff.files", lambda: fields(diff.FileDiff)),
     ("fixtures", "## reward", lambda: public(Reward())),
@@ -231,6 +252,11 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## plan.json", lambda: fields(records.Plan)),
     ("files-on-disk", "## Planned", lambda: fields(records.Planned)),
     ("files-on-disk", "## journal.jsonl", lambda: source(r'(?:journal\.event|_journal)\("(\w+)"')),
+    ("files-on-disk", "## controls/DIGEST.json", lambda: fields(control.Control)),
+    ("files-on-disk", "## Facts", lambda: fields(control.Facts)),
+    ("files-on-disk", "## audits/latest.json", lambda: fields(facts.AuditRecord)),
+    ("files-on-disk", "## TaskAudit", lambda: fields(facts.TaskAudit)),
+    ("files-on-disk", "## Trial", lambda: fields(facts.Trial)),
     ("python-api", "## Names", lambda: set(pytest_rollout.__all__)),
     ("python-api", "## Task", lambda: public(task.Task)),
     ("python-api", "## Limits", lambda: public(task.Limits)),
@@ -283,14 +309,15 @@ def test_options_stand_beside_their_ini_keys() -> None:
     found = {
         row[0].strip("`"): row[1].strip("`").split(" ") for row in rows(read("settings"), "## Options and ini keys")
     }
-    shown = {f"rollout_{knob.name}": [knob.option, knob.metavar] if knob.option else ["–"] for knob in knobs.KNOBS}
+    kept = [knob for knob in knobs.KNOBS if not knob.flag]
+    shown = {f"rollout_{knob.name}": [knob.option, knob.metavar] if knob.option else ["–"] for knob in kept}
     assert found == shown
 
 
 def test_the_precedence_names_each_source_that_exists() -> None:
     """A setting has a rank for the command line, the marker and the ini file exactly where it can be said there."""
     options = {knob.name for knob in knobs.KNOBS if knob.option}
-    keys = {knob.name for knob in knobs.KNOBS}
+    keys = {knob.name for knob in knobs.KNOBS if not knob.flag}
     for cells in rows(read("settings"), "## Precedence"):
         name = cells[0].strip("`")
         sources = (name in options, name in marker.ARGUMENTS, name in keys)
@@ -299,7 +326,9 @@ def test_the_precedence_names_each_source_that_exists() -> None:
         assert ranks == [next(order) if there else "–" for there in sources], name
 
 
-@pytest.mark.parametrize("values", [EXECUTORS, ISOLATIONS, KEEPS], ids=["executor", "isolation", "keep"])
+@pytest.mark.parametrize(
+    "values", [EXECUTORS, ISOLATIONS, KEEPS, CONTROLS], ids=["executor", "isolation", "keep", "controls"]
+)
 def test_the_values_of_settings_are_named(values: tuple[str, ...]) -> None:
     text = "\n".join(" ".join(row) for row in rows(read("settings"), "## Options and ini keys"))
     assert [value for value in values if f"`{value}`" not in text] == []

@@ -20,7 +20,11 @@ NOT_FOUND = (
 )
 NO_COMMAND = "is not a command: a text for sh -c, or a list of words"
 LATER = "is not enforced by this version, so it is refused"
-VALID = "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id"
+VALID = (
+    "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
+    "hidden, protect, oracle"
+)
+VALID_LIMITS = "valid: 'wall', 'output', 'evaluation', 'body'"
 DURATION = "is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'"
 SIZE = "is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'"
 
@@ -178,9 +182,6 @@ MARKERS = {
     "arguments": [
         ("{'agnet': 'true'}", f"rollout has no argument 'agnet'; valid: {VALID}. Did you mean 'agent'?"),
         ("{'zzz': 1}", f"rollout has no argument 'zzz'; valid: {VALID}."),
-        ("{'hidden': 'hidden/calc'}", f"rollout(hidden=…) {LATER}"),
-        ("{'oracle': 'solve.sh'}", f"rollout(oracle=…) {LATER}"),
-        ("{'protect': ['tests/**']}", f"rollout(protect=…) {LATER}"),
         ("{'pools': {}}", f"rollout(pools=…) {LATER}"),
         ("{'split': 'test'}", f"rollout(split=…) {LATER}"),
         ("{'network': 'gateway'}", f"rollout(network='gateway') {LATER}"),
@@ -188,10 +189,10 @@ MARKERS = {
         ("{'score_on': 'always'}", "rollout(score_on='always'): valid: 'any', 'completed'."),
     ],
     "limits": [
-        ("{'limits': Limits(memory='1GiB')}", f"Limits(memory=…) {LATER}; 'wall' and 'output' are"),
+        ("{'limits': Limits(memory='1GiB')}", f"Limits(memory=…) {LATER}; {VALID_LIMITS}"),
         (
             "{'limits': Limits(wal='5s')}",
-            "Limits(wal=…): there is no such limit; valid: 'wall', 'output'. Did you mean 'wall'?",
+            f"Limits(wal=…): there is no such limit; {VALID_LIMITS}. Did you mean 'wall'?",
         ),
         ("{'limits': Limits(wall='5 parsecs')}", f"Limits(wall=…): '5 parsecs' {DURATION}"),
         ("{'limits': Limits(wall=0)}", f"Limits(wall=…): 0 {DURATION}"),
@@ -211,6 +212,18 @@ MARKERS = {
         ("{'tags': 'a'}", "rollout(tags='a'): it is not a list of texts"),
         ("{'id': ' '}", "rollout(id=' '): it is empty or longer than 500 characters"),
         ("{'prompt': 3}", "rollout(prompt=3): it is not a text without NUL"),
+    ],
+    "files of the evaluator": [
+        ("{'hidden': 3}", "rollout(hidden=3): it is not a path of a folder"),
+        ("{'hidden': '/no/such'}", "rollout(hidden='/no/such'): the folder /no/such does not exist"),
+        ("{'oracle': 3}", "rollout(oracle=3): it is not a path"),
+        ("{'oracle': '/no/such.sh'}", "rollout(oracle='/no/such.sh'): /no/such.sh does not exist"),
+        ("{'protect': 3}", "rollout(protect=3): it is not a list of globs, such as ['tests/**']"),
+        (
+            "{'protect': ['/etc/**']}",
+            "rollout(protect=…): '/etc/**' is not a glob inside the workspace\n"
+            "Write paths of the workspace: 'setup.cfg', 'tests/**', '**/conftest.py'.",
+        ),
     ],
     "agents": [
         ("{'agent': 'god'}", f"rollout(agent=…): there is no agent 'god'; valid: noop.\n{ONE_WORD}"),

@@ -310,7 +310,7 @@ def test_a_task_of_a_fixture_that_holds_the_suite(suite: Suite) -> None:
     assert [result.message for result in ran.loaded.results] == [
         f"the workspace {suite.root} holds the results ({suite.root}/.rollout)\n{APART}",
         "the fixture rollout_task: Limits(memory=…) is not enforced by this version, so it is refused;"
-        " 'wall' and 'output' are",
+        " valid: 'wall', 'output', 'evaluation', 'body'",
         "the fixture rollout_task: rollout(network='gateway') is not enforced by this version, so it is refused",
     ]
     assert not (suite.root / "started").exists()

@@ -183,8 +183,9 @@ def test_an_interrupt_while_agents_run(suite: Suite) -> None:
     assert list((suite.stage_root / "stages").iterdir()) == []
 
 
-def test_an_interrupt_while_the_thread_starts(suite: Suite) -> None:
-    """The thread of the attempt may run before its start returns: it is cancelled and recorded all the same."""
+@pytest.mark.parametrize("controls", ["auto", "none"])
+def test_an_interrupt_while_the_thread_starts(suite: Suite, controls: str) -> None:
+    """The thread of an attempt, or of a control run, may run before its start returns: cancelled and recorded."""
     ran = suite.run(
         """
         import pytest
@@ -193,6 +194,7 @@ def test_an_interrupt_while_the_thread_starts(suite: Suite) -> None:
         def test_sleeps(bundle):
             assert bundle.exists("a")
         """,
+        f"--rollout-controls={controls}",
         conftest="""
             import threading
 

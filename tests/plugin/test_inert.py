@@ -158,10 +158,10 @@ def test_a_look_refuses_what_a_run_would_refuse(suite: Suite, pytester: pytest.P
 
 def test_help(suite: Suite, pytester: pytest.Pytester) -> None:
     text = session(pytester, "-p", "rollout", "--help").text
-    options = ["agent", "pin", "samples", "executor", "isolation", "keep", "dir"]
+    options = ["agent", "pin", "samples", "executor", "isolation", "keep", "audit", "controls", "dir"]
     assert re.findall(r"^  --rollout-(\w+)", text, re.M) == options
-    keys = [*options, "stage_root", "config", "keep_runs"]
-    assert re.findall(r"^  rollout_(\w+) ", text, re.M) == keys
+    keys = ["agent", "pin", "samples", "executor", "isolation", "keep", "audit_repeats", "controls", "dir"]
+    assert re.findall(r"^  rollout_(\w+) ", text, re.M) == [*keys, "stage_root", "config", "keep_runs"]
     assert "agent rollouts (pytest-rollout):" in text.splitlines()
 
 

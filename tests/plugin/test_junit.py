@@ -49,6 +49,7 @@ def test_the_properties_of_a_rollout(suite: Suite) -> None:
         "rollout.trusted": "true",
         "rollout.seed": "41",
         "rollout.environment_revision": ran.bundle("test_it[s1]").pins.environment_revision,
+        "rollout.evaluator_revision": ran.bundle("test_it[s1]").pins.evaluator_revision,
         "rollout.folder": ran.results["test_it[s1]"].folder,
         "rollout.check.changed": "1",
         "rollout.check.close": "0.3333333333",

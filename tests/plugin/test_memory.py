@@ -17,6 +17,13 @@ SUITE = """
     def test_fails(bundle, reward):
         with reward.check("answer"):
             assert bundle.exists("other.txt")
+
+    @pytest.mark.rollout(agent="echo x > answer.txt", samples=3)
+    def test_hides_a_misuse(bundle, reward):
+        try:
+            reward.add("value", bundle.exists)
+        except Exception:
+            pass
 """
 CONFTEST = """
     import gc
@@ -45,9 +52,9 @@ def test_evidence_is_let_go_of(pytester: pytest.Pytester, stage_root: Path) -> N
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(SUITE)
     ran = pytester.runpytest_subprocess("-q", "-s", "-p", "no:cacheprovider")
-    ran.assert_outcomes(passed=3, failed=3)
+    ran.assert_outcomes(passed=3, failed=3, errors=3)
     lines = [line for line in ran.outlines if "Bundle=" in line]
     assert [line.partition(": ")[2] for line in lines] == [
-        *["Bundle=1 BundleRecord=1 Attempt=1"] * 6,
+        *["Bundle=1 BundleRecord=1 Attempt=1"] * 12,  # three of them in control runs
         "Bundle=0 BundleRecord=0 Attempt=0",
     ]

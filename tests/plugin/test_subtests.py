@@ -32,7 +32,7 @@ def test_subtests(suite: Suite) -> None:
             with subtests.test("fails"):
                 assert bundle.exists("b")
             with subtests.test("errs"):
-                bundle.read_text("a").nothing
+                bundle.stdout.nothing
 
         def test_check_in_a_subtest(bundle, subtests, reward):
             with subtests.test("one"), reward.check("one"):
@@ -41,9 +41,14 @@ def test_subtests(suite: Suite) -> None:
                 assert bundle.exists("a")
 
         def test_skips_a_subtest(bundle, subtests):
-            assert bundle.exists("a")
+            assert bundle.exit_code == 0
             with subtests.test("skipped"):
                 pytest.skip("not on this machine")
+
+        def test_skips_at_a_find(bundle, subtests):
+            with subtests.test("skipped"):
+                assert bundle.exists("a")
+                pytest.skip("not this one")
 
         @pytest.fixture
         def in_a_fixture(bundle, subtests):
@@ -59,6 +64,7 @@ def test_subtests(suite: Suite) -> None:
         "test_one_errs": ("infra", "evaluator?", None),
         "test_check_in_a_subtest": ("failed", None, 0.5),
         "test_skips_a_subtest": ("infra", "evaluator?", None),
+        "test_skips_at_a_find": ("failed", None, 0.0),
         "test_in_a_fixture": ("failed", None, 0.0),
     }
     assert ran.case("test_some_fail").message == "no b"
@@ -67,8 +73,9 @@ def test_subtests(suite: Suite) -> None:
         "E               AssertionError: no b",
         "E               AssertionError: no c",
     ]
-    assert len(ran.cases) == 6
+    assert len(ran.cases) == 7
     assert ran.types["test_one_errs"] == ("error", "infra.evaluator")
+    assert ran.types["test_skips_at_a_find"] == ("failure", "check_crashed")
     assert ran.types["test_in_a_fixture"] == ("failure", "assertion")
     assert "1  × 1  made" in ran.section("test_some_fail")
     names = re.findall(r"^(SUBFAILED\S*|FAILED|INFRA|ERROR) .*::(\w+)", ran.text, re.MULTILINE)
@@ -82,6 +89,7 @@ def test_subtests(suite: Suite) -> None:
             ("INFRA", "test_one_errs"): 1,
             ("FAILED", "test_check_in_a_subtest"): 1,
             ("INFRA", "test_skips_a_subtest"): 1,
+            ("FAILED", "test_skips_at_a_find"): 1,
             ("SUBFAILED[in", "test_in_a_fixture"): 1,
             ("FAILED", "test_in_a_fixture"): 1,
         }

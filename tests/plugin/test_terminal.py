@@ -36,11 +36,11 @@ MIXED = r"""
 
     @pytest.mark.rollout(agent=AGENT)
     def test_raises(bundle):
-        bundle.read_text("d/a").nothing
+        bundle.stdout.nothing
 
     @pytest.mark.rollout(agent=AGENT)
     def test_raises_too(bundle):
-        bundle.read_text("d/a").nothing
+        bundle.stdout.nothing
 
     @pytest.mark.rollout(agent=AGENT)
     def test_vacuous(bundle):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -157,9 +158,32 @@ class Lab:
     def stage(self, files: Mapping[str, str | bytes | None] | Path | None = None) -> Stage:
         """A fresh stage over a workspace."""
         source = files if isinstance(files, Path) else None if files is None else self.workspace(files)
-        stage = self.executor.provision(self.executor.prepare(source))
+        return self.owned(self.executor.provision(self.executor.prepare(source)))
+
+    def above(self, stage: Stage, *layers: str) -> Stage:
+        """A fresh stage over what another one holds."""
+        return self.owned(self.executor.above(stage, layers))
+
+    def owned(self, stage: Stage) -> Stage:
+        """The same stage, dropped at the end."""
         self._stages.append(stage)
         return stage
+
+    def layer(self, files: Mapping[str, str | None]) -> str:
+        """A layer with these files; None is a whiteout, a text that begins with ``->`` a link."""
+
+        def write(folder: str) -> None:
+            for name, content in files.items():
+                place = Path(folder, name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if content is None:
+                    os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+                elif content.startswith("->"):
+                    place.symlink_to(content.removeprefix("->"))
+                else:
+                    place.write_text(content)
+
+        return self.executor.layer(write)
 
     def run(
         self,
@@ -173,6 +197,8 @@ class Lab:
         output: int = 1 << 20,
         prompt: str = "",
         cancel: Cancel | None = None,
+        inherit: tuple[int, ...] = (),
+        sealed: bool = False,
     ) -> Trial:
         """Run a command (a text under ``sh -c``) in a stage, a fresh one unless ``over`` is one."""
         stage = over if isinstance(over, Stage) else self.stage(over)
@@ -186,6 +212,8 @@ class Lab:
             network=network,
             wall=wall,
             prompt=prompt,
+            inherit=inherit,
+            sealed=sealed,
         )
         token = cancel or Cancel()
         try:
@@ -305,6 +333,7 @@ def make_record() -> Callable[..., BundleRecord]:
                 executor="sandbox",
                 plugin_version="0.1.0",
                 environment_revision="sha256:11",
+                evaluator_revision="sha256:22",
                 extra={"model": "m"},
                 limits={"wall": 600.0, "output": 1024.0},
             ),
@@ -315,7 +344,7 @@ def make_record() -> Callable[..., BundleRecord]:
             trusted=True,
             rung=1,
             times=Times(started="2026-11-29T22:08:02+00:00", ended="2026-11-29T22:08:04+00:00", duration=1.5),
-            usage=Usage(wall=1.5, output_bytes=7),
+            usage=Usage(wall=1.5, output_bytes=7, invalid_actions=2),
             controls={"network": Control(asked="none", observed="none"), "memory": Control()},
             tree_dead=True,
             changes=(
@@ -324,6 +353,7 @@ def make_record() -> Callable[..., BundleRecord]:
             ),
             stdout=Captured(file="stdout", kept=7, dropped=3),
             stderr=Captured(file="stderr"),
+            audit="sound",
             findings=(Finding(code="link", message="a hard link", path="answer.txt"),),
             warnings=("teardown failed",),
         )
@@ -351,6 +381,8 @@ def make_result() -> Callable[..., Result]:
             trusted=True,
             duration=1.5,
             folder="rollouts/test-add-x-5be1a09c44/s1/a1",
+            evaluator_revision="sha256:22",
+            audit="sound",
             time="2026-11-29T22:08:04+00:00",
         )
         return msgspec.structs.replace(result, **changes)

@@ -20,7 +20,7 @@ import pytest
 from pytest_rollout.agents.command import CommandAgent
 from pytest_rollout.agents.function import FunctionAgent
 from pytest_rollout.agents.noop import NoopAgent
-from pytest_rollout.agents.protocol import Agent, Episode, Exec, LiveStage
+from pytest_rollout.agents.protocol import Agent, Episode, LiveStage
 from pytest_rollout.attempt import Attempt, Request, run_attempt
 from pytest_rollout.bundle import BundleRecord, Captured, Control, Ended, Finding, Identity
 from pytest_rollout.errors import (
@@ -34,6 +34,7 @@ from pytest_rollout.errors import (
     SpawnError,
     StageError,
 )
+from pytest_rollout.evaluated import Exec
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Command, Executor, ExecutorInfo, Stage
@@ -74,10 +75,19 @@ class FakeExecutor:
         self._step("prepare")
         return Baseline(path=str(self._folder / "baseline"), revision="sha256:00")
 
-    def provision(self, baseline: Baseline) -> Stage:
+    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
         self._step("provision")
         (self._folder / "stage").mkdir()
-        return Stage(path=str(self._folder / "stage"), baseline=baseline)
+        return Stage(path=str(self._folder / "stage"), baseline=baseline, layers=tuple(layers))
+
+    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
+        raise NotImplementedError("an attempt evaluates nothing by itself")
+
+    def layer(self, write: Callable[[str], None]) -> str:
+        raise NotImplementedError("an attempt evaluates nothing by itself")
+
+    def drop_layer(self, layer: str) -> None:
+        raise NotImplementedError("an attempt evaluates nothing by itself")
 
     def prompt_file(self, stage: Stage) -> str:
         return "/prompt"
@@ -132,6 +142,7 @@ class Bench:
         task: Task | None = None,
         pins: dict[str, Any] | None = None,
         bounds: CollectBounds | None = None,
+        **known: Any,
     ) -> Attempt:
         request = Request(
             run=RUN,
@@ -142,6 +153,7 @@ class Bench:
             pins=pins or {},
             plugin_version="0.1",
             bounds=bounds or CollectBounds(),
+            **known,
         )
         where = folder or self.folder()
         made = run_attempt(request, agent=as_agent(agent), executor=executor, folder=where, cancel=self.cancel)
@@ -339,6 +351,61 @@ def test_dropped_output_is_a_finding(bench: Bench, lab: Lab) -> None:
     found = record(bench.run("head -c 1000 /dev/zero", lab.executor, task=task))
     assert found.stdout == Captured(file="stdout", kept=100, dropped=900)
     assert found.findings == (Finding(code="output.dropped", message="900 bytes of stdout were dropped"),)
+
+
+# Protected paths, and judging
+
+
+def test_changes_to_protected_paths_are_counted_and_told(bench: Bench, lab: Lab) -> None:
+    workspace = lab.workspace({"tests/a": "1", "tests/deep/b": "1", "setup.cfg": "1", "mine": "1"})
+    task = Task(id="t", workspace=Folder(path=str(workspace)), protect=("tests/**", "setup.cfg", "nothing"))
+    script = "echo x > tests/a; rm -r tests/deep; echo x > tests/new; echo x > mine; echo x > other"
+    found = record(bench.run(script, lab.executor, task=task))
+    assert found.findings == tuple(
+        Finding(code="protected", message="changed, and restored for checks", path=path)
+        for path in ("tests/a", "tests/deep", "tests/deep/b", "tests/new")
+    )
+    assert found.usage.invalid_actions == 4
+    quiet = record(bench.run("echo x > mine", lab.executor, task=task))
+    assert (quiet.usage.invalid_actions, quiet.findings) == (0, ())
+
+
+def test_bytecode_that_running_protected_tests_leaves_is_no_invalid_action(bench: Bench, lab: Lab) -> None:
+    workspace = lab.workspace({"tests/test_a.py": "1", "tests/deep/test_b.py": "1"})
+    task = Task(id="t", workspace=Folder(path=str(workspace)), protect=("tests/**",))
+    script = "for each in tests tests/deep; do mkdir $each/__pycache__; touch $each/__pycache__/a.cpython-311.pyc; done"
+    found = record(bench.run(script, lab.executor, task=task))
+    assert len(found.changes) == 4
+    assert (found.usage.invalid_actions, found.findings) == (0, ())
+    script = "mkdir tests/__pycache__; touch tests/__pycache__/a.py tests/b.pyc"
+    found = record(bench.run(script, lab.executor, task=task))
+    assert [finding.path for finding in found.findings] == ["tests/__pycache__/a.py", "tests/b.pyc"]
+
+
+def test_without_protected_paths_no_action_is_known_to_be_invalid(
+    bench: Bench, make_fake: Callable[..., FakeExecutor]
+) -> None:
+    assert record(bench.run("true", make_fake())).usage.invalid_actions is None
+
+
+def test_an_attempt_can_be_judged_until_it_is_finished(bench: Bench, lab: Lab) -> None:
+    attempt = bench.run("echo mine > a", lab.executor)
+    evaluator = attempt.evaluator
+    assert evaluator is not None
+    assert evaluator.run("cat a", "").stdout == "mine\n"
+    assert not attempt.judged_in_process
+    evaluator.in_process = True
+    assert attempt.judged_in_process
+    attempt.finish(keep=False)
+    assert attempt.evaluator is None
+    assert list(lab.root.stages.iterdir()) == []
+
+
+def test_what_is_known_of_the_checks_is_in_the_record(bench: Bench, make_fake: Callable[..., FakeExecutor]) -> None:
+    found = record(bench.run("true", make_fake(), evaluator_revision="sha256:22", audit="weak"))
+    assert (found.pins.evaluator_revision, found.audit) == ("sha256:22", "weak")
+    unknown = record(bench.run("true", make_fake()))
+    assert (unknown.pins.evaluator_revision, unknown.audit) == (None, None)
 
 
 def test_the_wall_limit_is_no_infrastructure(bench: Bench, lab: Lab) -> None:

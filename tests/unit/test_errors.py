@@ -15,8 +15,10 @@ from pytest_rollout.errors import (
     AgentError,
     AgentFailure,
     Cancelled,
+    CandidateError,
     CheckerError,
     ConfigError,
+    EvaluatorError,
     EvidenceError,
     FixtureError,
     HostError,
@@ -41,6 +43,7 @@ def test_the_tree() -> None:
         ConfigError: (RolloutError,),
         SelectorError: (RolloutError,),
         EvidenceError: (RolloutError, AssertionError),
+        CandidateError: (EvidenceError,),
         CheckerError: (RolloutError,),
         AgentFailure: (RolloutError,),
         InfraError: (RolloutError,),
@@ -51,6 +54,7 @@ def test_the_tree() -> None:
         RecordingError: (InfraError,),
         FixtureError: (InfraError,),
         HostError: (InfraError,),
+        EvaluatorError: (InfraError,),
         Cancelled: (InfraError,),
     }
 
@@ -78,6 +82,7 @@ def test_every_infrastructure_error_has_a_kind_of_the_table() -> None:
         RecordingError: "recording",
         FixtureError: "fixture",
         HostError: "host",
+        EvaluatorError: "evaluator",
         Cancelled: "cancelled",
     }
     assert {kind.kind for kind in INFRA} <= set(INFRA_KINDS)
@@ -120,7 +125,8 @@ def test_a_message_alone_is_positional() -> None:
 
 
 def test_missing_evidence_is_an_assertion_and_a_broken_harness_is_not() -> None:
-    assert [kind.__name__ for kind in ALL if issubclass(kind, AssertionError)] == ["EvidenceError"]
+    found = [kind.__name__ for kind in ALL if issubclass(kind, AssertionError)]
+    assert found == ["CandidateError", "EvidenceError"]
 
 
 @pytest.mark.parametrize(

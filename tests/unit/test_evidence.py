@@ -6,7 +6,7 @@ import fnmatch
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pytest_rollout.bundle import BundleRecord, Captured, Change, Finding
 from pytest_rollout.diff import Diff
-from pytest_rollout.errors import EvidenceError
-from pytest_rollout.evidence import Bundle, looked, parse_json
+from pytest_rollout.errors import EvaluatorError, EvidenceError
+from pytest_rollout.evidence import Bundle, Judging, looked, parse_json
 
 MOST = 64 * 2**20
 
@@ -119,11 +119,26 @@ EVIDENCE = (
     "stdout", "stderr", "stdout_bytes", "stderr_bytes",
 )  # fmt: skip
 ATTRIBUTES = (*IDENTITY, *EVIDENCE)
+# What is asked of the evaluator, with what it is asked.
+JUDGING: dict[str, tuple[Callable[[Bundle], object], tuple[Any, ...]]] = {
+    "run_tests": (lambda bundle: bundle.run_tests("f", ["t"], ["m"]), ("f", ["t"], ["m"])),
+    "call": (lambda bundle: bundle.call("m:f", 1, target=2), ("m:f", (1,), {"target": 2})),
+    "call_many": (lambda bundle: bundle.call_many("m:f", [(1,), (2,)]), ("m:f", [(1,), (2,)])),
+    "run": (lambda bundle: bundle.run(["a"], "in"), (["a"], "in")),
+    "evaluate": (lambda bundle: bundle.evaluate("make", {"a": "b"}), ("make", {"a": "b"})),
+}
+
+
+class FakeEvaluator:
+    """Gives back what it was asked."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        return lambda *args: (name, *args)
 
 
 def test_every_attribute_is_tried() -> None:
     public = {name for name in vars(Bundle) if not name.startswith("_")}
-    assert public == {*ATTRIBUTES, "diff", "exists", "glob", "read_bytes", "read_json", "read_text"}
+    assert public == {*ATTRIBUTES, "diff", "exists", "glob", "read_bytes", "read_json", "read_text", *JUDGING}
 
 
 @pytest.mark.parametrize("name", IDENTITY)
@@ -151,6 +166,34 @@ def test_a_read_is_a_look_also_where_it_fails(make_bundle: Callable[..., Bundle]
     else:
         getattr(bundle, method)(path)
     assert looked(bundle)
+
+
+# Trusted evaluation
+
+
+@pytest.mark.parametrize("name", JUDGING)
+def test_what_is_run_over_the_stage_is_asked_of_the_evaluator(make_bundle: Callable[..., Bundle], name: str) -> None:
+    call, asked = JUDGING[name]
+    record = make_bundle()._record
+    bundle = Bundle(record, FakeReader({}), Path("/"), cast(Judging, FakeEvaluator()))
+    assert not looked(bundle)
+    assert call(bundle) == (name, *asked)
+    assert looked(bundle)
+
+
+def test_what_a_test_leaves_out_is_left_to_the_evaluator(make_bundle: Callable[..., Bundle]) -> None:
+    bundle = Bundle(make_bundle()._record, FakeReader({}), Path("/"), cast(Judging, FakeEvaluator()))
+    assert cast(object, bundle.run_tests()) == ("run_tests", None, None, ())
+    assert cast(object, bundle.run("a")) == ("run", "a", "")
+    assert cast(object, bundle.evaluate("a")) == ("evaluate", "a", None)
+
+
+@pytest.mark.parametrize("name", JUDGING)
+def test_without_a_stage_nothing_can_be_run(make_bundle: Callable[..., Bundle], name: str) -> None:
+    bundle = make_bundle()
+    with pytest.raises(EvaluatorError) as caught:
+        JUDGING[name][0](bundle)
+    assert str(caught.value) == "this bundle has no stage any more, so nothing can be run over it"
 
 
 # Reading

@@ -13,7 +13,7 @@ def test_every_name_is_there_once_and_begins_with_rollout() -> None:
     assert len(set(names)) == len(names)
     for knob in KNOBS:
         assert knob.option in (None, f"--rollout-{knob.name}")
-        assert (knob.metavar is None) == (knob.option is None)
+        assert (knob.metavar is None) == (knob.option is None or knob.flag)
         assert knob.help == knob.help.strip() != ""
 
 
@@ -25,10 +25,18 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-executor",
         "--rollout-isolation",
         "--rollout-keep",
+        "--rollout-audit",
+        "--rollout-controls",
         "--rollout-dir",
     }
-    assert {knob.name for knob in KNOBS if knob.option is None} == {"stage_root", "config", "keep_runs"}
+    assert {knob.name for knob in KNOBS if knob.option is None} == {
+        "stage_root",
+        "config",
+        "keep_runs",
+        "audit_repeats",
+    }
     assert [knob.name for knob in KNOBS if knob.repeated] == ["pin"]
+    assert [knob.name for knob in KNOBS if knob.flag] == ["audit"]
 
 
 def test_every_knob_is_a_field_of_the_settings() -> None:

@@ -11,7 +11,15 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, checked_task, merge, read_samples, read_task
 from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
 
-VALID = "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id"
+VALID = (
+    "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
+    "hidden, protect, oracle"
+)
+NOT_ENFORCED = "is not enforced by this version, so it is refused; valid: 'wall', 'output', 'evaluation', 'body'"
+
+
+OUTSIDE = "is not a glob inside the workspace\nWrite paths of the workspace: 'setup.cfg', 'tests/**', '**/conftest.py'."
+NO_GLOBS = ("", "/etc/**", "tests/", "../x", "a/../b", "..")
 
 
 def task_of(folder: Path, **arguments: Any) -> Task:
@@ -39,10 +47,10 @@ def test_none_of_the_nearest_mark_wins_too() -> None:
 
 def test_limits_and_env_are_merged_by_field() -> None:
     near = {"limits": Limits(wall=1), "env": {"A": "near"}}
-    middle = {"limits": Limits(wall=2, output=2), "env": {"A": "middle", "B": "middle"}}
-    far = {"limits": Limits(output=3), "env": {"C": "far"}}
+    middle = {"limits": Limits(wall=2, output=2, body=4), "env": {"A": "middle", "B": "middle"}}
+    far = {"limits": Limits(output=3, evaluation=5, body=6), "env": {"C": "far"}}
     merged = merge([((), near), ((), middle), ((), far)])
-    assert merged["limits"] == Limits(wall=1, output=2)
+    assert merged["limits"] == Limits(wall=1, output=2, evaluation=5, body=4)
     assert merged["env"] == {"A": "near", "B": "middle", "C": "far"}
     assert near["env"] == {"A": "near"}
 
@@ -57,7 +65,7 @@ def test_what_can_not_be_merged_is_left_to_the_nearest(name: str, good: object, 
 
 def test_a_problem_of_any_merged_limits_is_told() -> None:
     near, far = {"limits": Limits(wall=1)}, {"limits": Limits(memory=1)}
-    expected = "Limits(memory=…) is not enforced by this version, so it is refused; 'wall' and 'output' are"
+    expected = f"Limits(memory=…) {NOT_ENFORCED}"
     assert refusal(merge, [((), near), ((), far)]) == expected
     assert refusal(merge, [((), far), ((), near)]) == expected
 
@@ -66,7 +74,7 @@ def test_positional_arguments_are_refused() -> None:
     assert refusal(merge, [(("noop",), {})]) == "rollout takes named arguments only, got 'noop'"
 
 
-@pytest.mark.parametrize("name", ["hidden", "oracle", "protect", "pools", "split"])
+@pytest.mark.parametrize("name", ["pools", "split"])
 def test_an_argument_that_is_not_enforced_is_refused_by_name(name: str) -> None:
     assert refusal(merge, [((), {name: "x"})]) == (
         f"rollout({name}=…) is not enforced by this version, so it is refused"
@@ -112,13 +120,15 @@ def test_a_mark_without_arguments_makes_the_default_task(tmp_path: Path) -> None
 
 
 def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
+    for name in ("w", "h"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "solve.sh").touch()
     task = read_task(
         {
             "agent": "noop",
             "prompt": "Do it.",
             "workspace": "w",
-            "limits": Limits(wall="1m"),
+            "limits": Limits(wall="1m", evaluation="2m", body="3m"),
             "network": "host",
             "env": {"A": "1"},
             "seed": 7,
@@ -126,6 +136,9 @@ def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
             "score_on": "completed",
             "tags": ["b", " a ", "b"],
             "id": " mine ",
+            "hidden": "h",
+            "protect": ["tests/**", "./a", "a"],
+            "oracle": "solve.sh",
         },
         default_id="d",
         folder=tmp_path,
@@ -135,7 +148,7 @@ def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
         id="mine",
         prompt="Do it.",
         workspace=Folder(path=str(tmp_path / "w")),
-        limits=Limits(wall=60, output="10MiB"),
+        limits=Limits(wall=60, output="10MiB", evaluation=120, body=180),
         network="host",
         env={"A": "1"},
         samples=3,
@@ -143,6 +156,9 @@ def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
         threshold=1.0,
         score_on="completed",
         tags=("a", "b"),
+        hidden=Folder(path=str(tmp_path / "h")),
+        protect=("a", "tests/**"),
+        oracle=str(tmp_path / "solve.sh"),
     )
     assert type(task.threshold) is float
 
@@ -158,7 +174,7 @@ def test_texts_can_be_encoded(tmp_path: Path) -> None:
         ({"limits": "5m"}, "rollout(limits='5m'): it is not a Limits, such as Limits(wall='5m')"),
         (
             {"limits": Limits(wall=0, cpu=1)},
-            "Limits(cpu=…) is not enforced by this version, so it is refused; 'wall' and 'output' are; "
+            f"Limits(cpu=…) {NOT_ENFORCED}; "
             "Limits(wall=…): 0 is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
         ),
         ({"prompt": 5}, "rollout(prompt=5): it is not a text without NUL"),
@@ -170,6 +186,18 @@ def test_texts_can_be_encoded(tmp_path: Path) -> None:
         ({"workspace": 5}, "rollout(workspace=5): it is not a path of a folder"),
         ({"workspace": "no"}, "rollout(workspace='no'): the folder TMP/no does not exist"),
         ({"workspace": "file"}, "rollout(workspace='file'): TMP/file is not a folder"),
+        ({"workspace": "a\0"}, "rollout(workspace='a\\x00'): it is not a path of a folder"),
+        ({"hidden": 5}, "rollout(hidden=5): it is not a path of a folder"),
+        ({"hidden": "no"}, "rollout(hidden='no'): the folder TMP/no does not exist"),
+        ({"hidden": "file"}, "rollout(hidden='file'): TMP/file is not a folder"),
+        ({"oracle": ["x"]}, "rollout(oracle=['x']): it is not a path"),
+        ({"oracle": "a\0"}, "rollout(oracle='a\\x00'): it is not a path"),
+        ({"oracle": "no.sh"}, "rollout(oracle='no.sh'): TMP/no.sh does not exist"),
+        ({"oracle": "empty"}, "rollout(oracle='empty'): the folder TMP/empty is empty"),
+        ({"protect": 5}, "rollout(protect=5): it is not a list of globs, such as ['tests/**']"),
+        ({"protect": None}, "rollout(protect=None): it is not a list of globs, such as ['tests/**']"),
+        ({"protect": ["a", 5]}, "rollout(protect=['a', 5]): it is not a list of globs, such as ['tests/**']"),
+        *(({"protect": ["a", glob]}, f"rollout(protect=…): {glob!r} {OUTSIDE}") for glob in NO_GLOBS),
         ({"network": "none "}, "rollout(network='none '): valid: 'none', 'host'. Did you mean 'none'?"),
         ({"network": None}, "rollout(network=None): valid: 'none', 'host'."),
         ({"network": "gateway"}, "rollout(network='gateway') is not enforced by this version, so it is refused"),
@@ -200,11 +228,16 @@ def test_texts_can_be_encoded(tmp_path: Path) -> None:
 )
 def test_what_is_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
     assert refusal(task_of, tmp_path, **arguments) == message.replace("TMP", str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    "edge", [{"threshold": 0}, {"threshold": 0.0}, {"seed": 0}, {"seed": 2**62 - 1}, {"tags": ()}, {"id": "x" * 500}]
+    "edge",
+    [
+        *({"threshold": 0}, {"threshold": 0.0}, {"seed": 0}, {"seed": 2**62 - 1}, {"tags": ()}, {"id": "x" * 500}),
+        *({"protect": ()}, {"hidden": None}, {"oracle": None}),
+    ],
 )
 def test_the_edges_are_taken(tmp_path: Path, edge: dict[str, Any]) -> None:
     (name,) = edge
@@ -248,21 +281,63 @@ def test_without_a_workspace_nothing_is_held(tmp_path: Path) -> None:
     check_workspace(Task(id="t"), results=tmp_path, stage_root=tmp_path, test_file=tmp_path)
 
 
+# What the evaluator keeps for itself
+
+
+def test_hidden_files_and_an_oracle_are_found_beside_the_test_or_where_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h" / "solve.sh").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for said in ("../h", str(tmp_path / "h"), "~/h", Path("../h")):
+        task = task_of(tmp_path / "suite", hidden=said, oracle=said)
+        assert (task.hidden, task.oracle) == (Folder(path=str(tmp_path / "h")), str(tmp_path / "h"))
+    assert task_of(tmp_path / "suite", oracle="../h/solve.sh").oracle == str(tmp_path / "h" / "solve.sh")
+
+
+@pytest.mark.parametrize(
+    ("said", "globs"),
+    [
+        ("tests/**", ("tests/**",)),
+        (["b", "a", "./b"], ("a", "b")),
+        ({"**/conftest.py"}, ("**/conftest.py",)),
+        (("a..b", "...", ".hidden"), ("...", ".hidden", "a..b")),
+        (["a\udcff"], ("a\\udcff",)),
+    ],
+)
+def test_what_is_protected_is_sorted_and_told_once(tmp_path: Path, said: object, globs: tuple[str, ...]) -> None:
+    assert task_of(tmp_path, protect=said).protect == globs
+
+
 # A task of the suite's own
 
 
 def test_a_task_of_the_fixture_is_taken_and_completed(tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
-    planned = Task(id="t", samples=4, limits=Limits(wall=5, output=6))
+    for name in ("w", "h"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "solve.sh").touch()
+    planned = Task(id="t", samples=4, limits=Limits(wall=5, output=6, evaluation=8, body=9))
     own = planned.replace(
-        prompt="p\udcff", workspace=Folder(path="w"), limits=Limits(output=7), env={"A": "1"}, tags=("b", "a")
+        prompt="p\udcff",
+        workspace=Folder(path="w"),
+        limits=Limits(output=7, body=1),
+        env={"A": "1"},
+        tags=("b", "a"),
+        hidden=Folder(path="h"),
+        protect=["./b", "a"],
+        oracle="solve.sh",
     )
     assert checked_task(own, planned, tmp_path) == planned.replace(
         prompt="p\\udcff",
         workspace=Folder(path=str(tmp_path / "w")),
-        limits=Limits(wall=5, output=7),
+        limits=Limits(wall=5, output=7, evaluation=8, body=1),
         env={"A": "1"},
         tags=("a", "b"),
+        hidden=Folder(path=str(tmp_path / "h")),
+        protect=("a", "b"),
+        oracle=str(tmp_path / "solve.sh"),
     )
     assert checked_task(planned, planned, tmp_path) == planned
 
@@ -287,13 +362,18 @@ FIXED = "the fixture rollout_task changed the id or the number of samples, which
         ),
         (
             {"limits": Limits(memory=1)},
-            "the fixture rollout_task: Limits(memory=…) is not enforced by this version, so it is refused; "
-            "'wall' and 'output' are",
+            f"the fixture rollout_task: Limits(memory=…) {NOT_ENFORCED}",
         ),
         (
             {"workspace": Folder(path="no")},
             "the fixture rollout_task: rollout(workspace='no'): the folder TMP/no does not exist",
         ),
+        (
+            {"hidden": Folder(path="no")},
+            "the fixture rollout_task: rollout(hidden='no'): the folder TMP/no does not exist",
+        ),
+        ({"oracle": "no"}, "the fixture rollout_task: rollout(oracle='no'): TMP/no does not exist"),
+        ({"protect": ("../x",)}, f"the fixture rollout_task: rollout(protect=…): '../x' {OUTSIDE}"),
     ],
     ids=str,
 )

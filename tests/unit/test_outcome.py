@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_rollout.bundle import TRUNCATED, Termination
 from pytest_rollout.outcome import INFRA_KINDS, SLACK, Body, Infra, InfraKind, Means, Score, Verdict, classify, means
 
 PASSED = Body(end="passed")
 ASSERTION = Body(end="assertion", message="assert 1 == 2")
+CRASHES = [Body(end="error", message="KeyError: 'x'"), Body(end="skipped", message="no awk")]
+SAID = {"error": "the test raised KeyError: 'x'", "skipped": "the test skipped after the agent ran: no awk"}
 NOT_COMPLETED = sorted(set(get_args(Termination)) - {"completed"})
 
 
@@ -130,15 +133,43 @@ def test_infrastructure_that_is_known_wins_over_everything(
 
 @pytest.mark.parametrize("termination", ["completed", "wall_limit"])
 @pytest.mark.parametrize("checks_reward", [None, 0.5])
+@pytest.mark.parametrize("body", CRASHES, ids=lambda body: body.end)
 def test_a_body_that_raised_or_skipped_is_forgeable_infrastructure(
-    termination: str, checks_reward: float | None
+    body: Body, termination: str, checks_reward: float | None
 ) -> None:
-    raised = judge(termination, Body(end="error", message="KeyError: 'x'"), checks_reward=checks_reward)
-    assert raised == infra("evaluator", "the test raised KeyError: 'x'", forgeable=True, checks_reward=checks_reward)
-    skipped = judge(termination, Body(end="skipped", message="no awk"), checks_reward=checks_reward)
-    assert skipped == infra(
-        "evaluator", "the test skipped after the agent ran: no awk", forgeable=True, checks_reward=checks_reward
-    )
+    assert body.blame == "unknown"
+    verdict = judge(termination, body, checks_reward=checks_reward)
+    assert verdict == infra("evaluator", SAID[body.end], forgeable=True, checks_reward=checks_reward)
+
+
+@pytest.mark.parametrize("body", CRASHES, ids=lambda body: body.end)
+@pytest.mark.parametrize("termination", ["completed", "wall_limit"])
+def test_a_body_that_crashes_on_a_right_solution_too_is_infrastructure_that_nobody_forged(
+    body: Body, termination: str
+) -> None:
+    verdict = judge(termination, replace(body, blame="evaluator"), checks_reward=0.5)
+    assert verdict == infra("evaluator", SAID[body.end], forgeable=False, checks_reward=0.5)
+
+
+@pytest.mark.parametrize("body", CRASHES, ids=lambda body: body.end)
+@pytest.mark.parametrize("looked", [False, True])
+@pytest.mark.parametrize("termination", ["completed", "exit_code", "wall_limit"])
+@pytest.mark.parametrize("score_on", ["any", "completed"])
+def test_a_body_that_only_a_candidate_makes_crash_is_the_candidates(
+    body: Body, looked: bool, termination: str, score_on: str
+) -> None:
+    blamed = replace(body, blame="candidate", looked=looked)
+    verdict = judge(termination, blamed, checks_reward=1.0, threshold=0.0, score_on=score_on)
+    message = f"{SAID[body.end]}, which it does not on a bundle of the evaluator's own"
+    assert verdict == failed(0.0, 1.0, "check_crashed", message)
+
+
+@pytest.mark.parametrize("blame", ["unknown", "candidate", "evaluator"])
+def test_blame_is_for_crashes_only(blame: Any) -> None:
+    assert judge(body=replace(PASSED, blame=blame), checks_reward=1.0) == passed(1.0)
+    assert judge(body=replace(ASSERTION, blame=blame)) == failed(0.0, None, "assertion", "assert 1 == 2")
+    empty = replace(PASSED, blame=blame, looked=False)
+    assert judge(body=empty).kind == "vacuous"
 
 
 @pytest.mark.parametrize(

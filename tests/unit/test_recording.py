@@ -45,6 +45,9 @@ def test_the_score_of_a_pass(make_record: Callable[..., BundleRecord]) -> None:
         termination="exit_code",
         message="",
         bundle="bundle.json",
+        evaluator_revision="sha256:22",
+        in_process=False,
+        audit="sound",
     )
 
 
@@ -53,6 +56,7 @@ def test_the_score_without_evidence(tmp_path: Path) -> None:
     assert (score.outcome, score.kind, score.forgeable) == ("infra", "spawn", True)
     assert (score.reward, score.checks_reward) == (None, 0.25)
     assert (score.checks, score.metrics, score.termination, score.bundle) == ((), {}, None, None)
+    assert (score.evaluator_revision, score.in_process, score.audit) == (None, False, None)
     assert score.message == "no \\udcff"
     write_record(tmp_path / "score.json", score)
     assert read_record(tmp_path / "score.json", ScoreRecord) == score
@@ -85,8 +89,26 @@ def test_the_line_of_a_pass(make_record: Callable[..., BundleRecord]) -> None:
         trusted=True,
         duration=1.5,
         folder="f",
+        evaluator_revision="sha256:22",
+        in_process=False,
+        audit="sound",
         time=result.time,
     )
+
+
+def test_candidate_code_in_the_process_of_a_verdict_is_recorded(make_record: Callable[..., BundleRecord]) -> None:
+    bundle = make_record()
+    score = score_of(TASK, rollout="r", sample=0, verdict=PASSED, bundle=bundle, reward=Reward(), in_process=True)
+    result = result_of(TASK, rollout="r", sample=0, node="n", agent="a", verdict=PASSED, bundle=bundle, in_process=True)
+    assert (score.in_process, result.in_process) == (True, True)
+
+
+def test_the_checks_of_a_score_are_those_that_are_held() -> None:
+    reward = Reward()
+    reward.add("adds", 1.0)
+    reward.held = (Check(name="adds", weight=1.0, value=1.0), Check(name="small", weight=3.0, value=0.0))
+    score = score_of(TASK, rollout="r", sample=0, verdict=PASSED, bundle=None, reward=reward)
+    assert score.checks == reward.held
 
 
 def test_the_line_without_evidence() -> None:

@@ -314,6 +314,29 @@ def test_all_checks_at_1_are_exactly_1(weights: list[float]) -> None:
 # set
 
 
+def test_what_a_control_run_holds_is_what_counts() -> None:
+    reward = Reward()
+    reward.add("a", 1.0)
+    reward.add("extra", 1.0)
+    assert reward.value == 1.0
+    reward.held = (
+        Check(name="a", weight=1.0, value=1.0),
+        Check(name="b", weight=3.0, value=0.0),
+        Check(name="extra", weight=0.0, value=1.0),
+    )
+    assert reward.all_checks == reward.held
+    assert reward.value == 0.25
+    assert [check.name for check in reward.checks] == ["a", "extra"]
+
+
+def test_a_reward_that_was_set_is_not_held() -> None:
+    reward = Reward()
+    reward.set(0.5)
+    reward.held = (Check(name="a", weight=1.0, value=0.0),)
+    assert reward.value == 0.5
+    assert reward.all_checks == (reward.direct,)
+
+
 def test_set_is_the_reward() -> None:
     reward = Reward()
     reward.set(0.25, reason="a quarter\udcff")

@@ -26,12 +26,12 @@ from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.protocol import Bind
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.reward import Reward
-from pytest_rollout.run import Run
+from pytest_rollout.run import Job, Run
 from pytest_rollout.settings import Settings
 from pytest_rollout.store.folder import read_record
 from pytest_rollout.store.load import load_plan, load_results
 from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, ScoreRecord
-from pytest_rollout.task import Task
+from pytest_rollout.task import Folder, Task
 
 ROOT = os.geteuid() == 0
 NAME = "2026-11-29T22-08-01Z-3f9ac01d"
@@ -41,6 +41,10 @@ PASSED = Verdict(outcome="passed", reward=1.0)
 FAILED = Verdict(outcome="failed", reward=0.0, type="assertion", message="no")
 LOCAL = {"executor": "local", "isolation": "none"}
 Make = Callable[..., Run]
+
+
+def job(sample: int = 0, node: str = "n", **more: Any) -> Job:
+    return Job(task=TASK, sample=sample, node=node, suite=Path("/suite"), **more)
 
 
 @pytest.fixture
@@ -116,8 +120,17 @@ def test_a_suite_below_usr_is_refused(make_run: Make) -> None:
     shown = "lies under /usr, which an agent could read: the sandbox shows it to every agent"
     expected = f"the suite (/usr/src/app/test_a.py) {shown}\n{REMEDY}"
     files = {Path("/usr/src/app/test_b.py"), Path("/usr/src/app/test_a.py"), Path("/srv/test_c.py")}
-    assert refusal(run.check_hidden, files, [NoopAgent()]) == expected
-    run.check_hidden({Path("/srv/test_c.py"), Path("/usrlocal/test_d.py")}, [NoopAgent()])
+    assert refusal(run.check_hidden, files, set(), [NoopAgent()]) == expected
+    run.check_hidden({Path("/srv/test_c.py"), Path("/usrlocal/test_d.py")}, {Path("/srv/hidden")}, [NoopAgent()])
+
+
+def test_hidden_files_below_usr_are_refused(make_run: Make) -> None:
+    run = make_run(opened=False)
+    shown = "lies under /usr, which an agent could read: the sandbox shows it to every agent"
+    expected = f"what the evaluator keeps hidden (/usr/share/a) {shown}\n{REMEDY}"
+    hidden = {Path("/usr/share/b"), Path("/usr/share/a"), Path("/srv/hidden")}
+    assert refusal(run.check_hidden, {Path("/srv/test_c.py")}, hidden, [NoopAgent()]) == expected
+    make_run(opened=False, **LOCAL).check_hidden(set(), hidden, [])
 
 
 @pytest.mark.parametrize(
@@ -130,8 +143,8 @@ def test_a_suite_below_usr_is_refused(make_run: Make) -> None:
 def test_results_and_stages_below_usr_are_refused(make_run: Make, changes: dict[str, str], what: str) -> None:
     run = make_run(opened=False, **changes)
     shown = "lies under /usr, which an agent could read: the sandbox shows it to every agent"
-    assert refusal(run.check_hidden, set(), []) == f"{what} {shown}\n{REMEDY}"
-    make_run(opened=False, **LOCAL, **changes).check_hidden({Path("/usr/test_x.py")}, [])  # it hides nothing
+    assert refusal(run.check_hidden, set(), set(), []) == f"{what} {shown}\n{REMEDY}"
+    make_run(opened=False, **LOCAL, **changes).check_hidden({Path("/usr/test_x.py")}, set(), [])  # it hides nothing
 
 
 def test_what_lies_below_a_bound_path_is_refused(make_run: Make, tmp_path: Path, private_folder: Path) -> None:
@@ -142,15 +155,18 @@ def test_what_lies_below_a_bound_path_is_refused(make_run: Make, tmp_path: Path,
     tail = "which an agent could read: agent 'mine' names it in 'paths'"
     for folder in (suite, suite / "evals", file):
         expected = f"the suite ({file}) lies under {folder}, {tail}\n{REMEDY}"
-        assert refusal(run.check_hidden, {file}, [NoopAgent(), named(folder)]) == expected
+        assert refusal(run.check_hidden, {file}, set(), [NoopAgent(), named(folder)]) == expected
     through = link / "evals" / "test_x.py"
     expected = f"the suite ({through}) lies under {suite}, {tail}\n{REMEDY}"
-    assert refusal(run.check_hidden, {through}, [named(suite)]) == expected
+    assert refusal(run.check_hidden, {through}, set(), [named(suite)]) == expected
     expected = f"the folder of the results ({suite}/.rollout) lies under {suite}, {tail}\n{REMEDY}"
-    assert refusal(run.check_hidden, set(), [named(suite)]) == expected
+    assert refusal(run.check_hidden, set(), set(), [named(suite)]) == expected
     expected = f"the stage root ({private_folder}/root) lies under {private_folder}, {tail}\n{REMEDY}"
-    assert refusal(run.check_hidden, set(), [named(private_folder)]) == expected
-    run.check_hidden({file}, [named(suite / "tools", suite / "eval")])
+    assert refusal(run.check_hidden, set(), set(), [named(private_folder)]) == expected
+    secret = suite / "hidden"
+    expected = f"what the evaluator keeps hidden ({secret}) lies under {secret}, {tail}\n{REMEDY}"
+    assert refusal(run.check_hidden, {file}, {secret}, [named(secret)]) == expected
+    run.check_hidden({file}, {secret}, [named(suite / "tools", suite / "eval", suite / "hidden-not")])
 
 
 # Before anything is started
@@ -393,7 +409,7 @@ def test_a_version_is_asked_for_once(make_run: Make, tmp_path: Path) -> None:
 def test_a_rollout_has_its_ids_and_its_seed(make_run: Make, cancel: Cancel) -> None:
     run = make_run(pins={"model": "m"})
     config = AgentConfig(name="mine", command='echo "$ROLLOUT_SEED" > seed', pins={"temperature": 0.5})
-    attempt = run.rollout(TASK, 2, "test_x.py::test_x[s2]", config, cancel)
+    attempt = run.rollout(job(2, "test_x.py::test_x[s2]"), config, cancel)
     assert attempt.record is not None
     identity, pins = attempt.record.identity, attempt.record.pins
     assert (identity.run, identity.sample, identity.attempt, pins.seed) == (NAME, 2, 1, 9)
@@ -406,7 +422,9 @@ def test_a_rollout_has_its_ids_and_its_seed(make_run: Make, cancel: Cancel) -> N
 
 def test_what_is_recorded(make_run: Make, cancel: Cancel) -> None:
     run = make_run(worker="gw1", **LOCAL)
-    attempt = run.rollout(TASK, 0, "n", NoopAgent(), cancel)
+    attempt = run.rollout(job(evaluator_revision="sha256:22", audit="weak"), NoopAgent(), cancel)
+    assert attempt.record is not None
+    assert (attempt.record.pins.evaluator_revision, attempt.record.audit) == ("sha256:22", "weak")
     reward = Reward()
     reward.add("half", 0.5)
     verdict = Verdict(outcome="failed", reward=0.5, checks_reward=0.5, type="reward", message="low")
@@ -416,9 +434,47 @@ def test_what_is_recorded(make_run: Make, cancel: Cancel) -> None:
     assert [msgspec.json.decode(line, type=Result) for line in lines] == [result]
     score = read_record(attempt.folder / "score.json", ScoreRecord)
     assert (score.outcome, score.reward, [check.name for check in score.checks]) == ("failed", 0.5, ["half"])
+    for record in (score, result):
+        assert (record.evaluator_revision, record.in_process, record.audit) == ("sha256:22", False, "weak")
     last = json.loads((attempt.folder / "journal.jsonl").read_text().splitlines()[-1])
     assert (last["event"], last["outcome"], last["reward"]) == ("scored", "failed", 0.5)
     attempt.finish(keep=False)
+
+
+def test_a_verdict_of_a_process_with_candidate_code_is_recorded_so(make_run: Make, cancel: Cancel) -> None:
+    run = make_run(**LOCAL)
+    attempt = run.rollout(job(), NoopAgent(), cancel)
+    assert attempt.evaluator is not None
+    attempt.evaluator.in_process = True
+    result = run.record(task=TASK, sample=0, node="n", agent="noop", verdict=PASSED, attempt=attempt, reward=Reward())
+    assert (result.in_process, read_record(attempt.folder / "score.json", ScoreRecord).in_process) == (True, True)
+    attempt.finish(keep=False)
+
+
+def test_a_trial_of_checks_lies_apart_from_the_rollouts(make_run: Make, cancel: Cancel) -> None:
+    run = make_run(**LOCAL)
+    attempt = run.rollout(job(trial="noop"), NoopAgent(), cancel)
+    assert attempt.folder.parts[-3::2] == ("trials", "noop")
+    assert attempt.folder.is_relative_to(run.folder.path)
+    assert not (run.folder.path / "rollouts").exists()
+    attempt.finish(keep=False)
+
+
+def test_the_revision_of_an_environment_is_that_of_its_baseline(make_run: Make, tmp_path: Path) -> None:
+    run = make_run(**LOCAL)
+    (tmp_path / "w").mkdir()
+    empty = run.environment_of(TASK)
+    assert run.environment_of(TASK.replace(workspace=Folder(path=str(tmp_path / "w")))) == empty
+    (tmp_path / "w" / "a").write_text("x")
+    changed = run.environment_of(TASK.replace(workspace=Folder(path=str(tmp_path / "w"))))
+    assert changed != empty
+    assert changed == run.executor().prepare(tmp_path / "w").revision
+
+
+def test_an_audit_has_a_folder_of_its_own(make_run: Make) -> None:
+    run = make_run(audit=True, **LOCAL)
+    assert run.folder.path == Path(run.settings.dir) / "audits" / NAME
+    assert not (Path(run.settings.dir) / "latest").exists()
 
 
 def test_a_rollout_without_an_attempt_is_a_line(make_run: Make) -> None:
@@ -448,7 +504,7 @@ def test_which_stages_are_kept(make_run: Make, keep: str, kept: list[bool]) -> N
 
 
 def make_kept(run: Run, cancel: Cancel, sample: int = 0) -> Path:
-    attempt: Attempt = run.rollout(TASK, sample, "n", NoopAgent(), cancel)
+    attempt: Attempt = run.rollout(job(sample), NoopAgent(), cancel)
     assert attempt.finish(keep=True) == []
     assert attempt.record is not None
     assert attempt.record.stage is not None
@@ -477,7 +533,7 @@ def test_old_runs_go_with_the_stages_that_they_kept(make_run: Make, cancel: Canc
 
 def test_a_closed_run_holds_nothing(make_run: Make, cancel: Cancel) -> None:
     run = make_run(**LOCAL)
-    attempt = run.rollout(TASK, 0, "n", NoopAgent(), cancel)
+    attempt = run.rollout(job(), NoopAgent(), cancel)
     assert len(list((run.stage_root / "stages").iterdir())) == 1
     run.close()
     run.close()

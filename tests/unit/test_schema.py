@@ -14,14 +14,26 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.control import Facts
 from pytest_rollout.plain import clean
 from pytest_rollout.reward import Check
+from pytest_rollout.store.facts import AuditRecord, TaskAudit, Trial
 from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, ScoreRecord
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
-NAMES = ("bundle", "plan", "result", "run", "score")
+NAMES = ("audit", "bundle", "plan", "result", "run", "score")
 
 Samples = dict[str, msgspec.Struct]
+
+FACTS = Facts(
+    end="passed",
+    accepted=True,
+    reward=1.0,
+    message="m",
+    where="KeyError test_x.py:3",
+    checks=(Check(name="c", weight=1.0, value=1.0),),
+    in_process=True,
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +64,21 @@ def problems(name: str, data: Any) -> list[str]:
 @pytest.fixture
 def samples(make_record: Callable[..., BundleRecord], make_result: Callable[..., Result]) -> Samples:
     return {
+        "audit": AuditRecord(
+            run="2026-11-29T22-08-01Z-3f9ac01d",
+            tasks=(
+                TaskAudit(
+                    task="t",
+                    node="n",
+                    evaluator_revision="sha256:22",
+                    verdict="weak",
+                    reason="no-op scores 1",
+                    trials=(Trial(name="noop", wanted="below 1", facts=FACTS, good=False),),
+                    time="2026-11-29T22:08:04+00:00",
+                ),
+            ),
+            missing=("other",),
+        ),
         "bundle": make_record(),
         "result": make_result(outcome="infra", kind="spawn", reward=None, warnings=("w",)),
         "run": RunRecord(
@@ -79,6 +106,9 @@ def samples(make_record: Callable[..., BundleRecord], make_result: Callable[...,
             termination="completed",
             message="m",
             bundle="bundle.json",
+            evaluator_revision="sha256:22",
+            in_process=True,
+            audit="in-process",
         ),
     }
 
@@ -136,6 +166,12 @@ def test_another_schema_version_is_refused(name: str, version: object, samples: 
 @pytest.mark.parametrize(
     ("name", "path", "value"),
     [
+        ("audit", "tasks.0.verdict", "fine"),
+        ("audit", "tasks.0.trials.0.facts.end", "crashed"),
+        ("audit", "tasks.0.trials.0.good", "no"),
+        ("audit", "missing.0", 5),
+        ("bundle", "audit", "good"),
+        ("bundle", "pins.evaluator_revision", 5),
         ("bundle", "termination", "bored"),
         ("bundle", "termination", None),
         ("bundle", "exit_code", "0"),
@@ -153,12 +189,15 @@ def test_another_schema_version_is_refused(name: str, version: object, samples: 
         ("score", "kind", "network"),
         ("score", "termination", "timeout"),
         ("score", "reward", "1"),
+        ("score", "in_process", "no"),
+        ("score", "audit", "good"),
         ("score", "checks.0.value", "1"),
         ("score", "metrics.seconds", None),
         ("result", "outcome", "skipped"),
         ("result", "kind", "spawned"),
         ("result", "termination", "killed"),
         ("result", "amends", "yes"),
+        ("result", "audit", ""),
         ("run", "pins", {"seed": 5}),
         ("run", "started", 5),
         ("plan", "rollouts.0.sample", "0"),

@@ -43,6 +43,9 @@ def test_the_defaults() -> None:
         config_given=False,
         keep_runs=50,
         root="/proj",
+        audit=False,
+        audit_repeats=3,
+        controls="auto",
     )
 
 
@@ -64,6 +67,10 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ("dir", "out", {"dir": "/proj/here/out"}),
     ("dir", "../out/./x", {"dir": "/proj/out/x"}),
     ("dir", "/abs", {"dir": "/abs"}),
+    ("audit", True, {"audit": True}),
+    ("audit", False, {}),
+    ("controls", "none", {"controls": "none"}),
+    ("controls", "auto", {}),
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
@@ -77,6 +84,8 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("config", "agents.toml", {"config": "/proj/ini/agents.toml", "config_given": True}),
     ("config", "rollout.toml", {"config_given": True}),
     ("keep_runs", "3", {"keep_runs": 3}),
+    ("audit_repeats", "5", {"audit_repeats": 5}),
+    ("controls", "none", {"controls": "none"}),
 ]
 
 
@@ -92,7 +101,7 @@ def test_from_the_ini_file(name: str, value: Any, fields: dict[str, Any]) -> Non
 
 def test_every_knob_is_tried_from_each_of_its_sources() -> None:
     assert {name for name, _, _ in FROM_OPTION} == {knob.name for knob in KNOBS if knob.option}
-    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS}
+    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS if not knob.flag}
 
 
 @pytest.mark.parametrize(
@@ -101,6 +110,7 @@ def test_every_knob_is_tried_from_each_of_its_sources() -> None:
         ("agent", "cli", "file", "agent", "cli"),
         ("samples", "2", "3", "samples", 2),
         ("keep", "all", "none", "keep", "all"),
+        ("controls", "auto", "none", "controls", "auto"),
         ("dir", "/cli", "/file", "dir", "/cli"),
         ("isolation", "none", "required", "isolation", "none"),
         ("isolation", "required", "none", "isolation", "required"),
@@ -182,6 +192,17 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"samples": "9" * 5000}, {}, f"--rollout-samples: '{'9' * 5000}' is not a whole number from 1 to 1000000"),
         ({}, {"samples": "four"}, "rollout_samples in the ini file: 'four' is not a whole number from 1 to 1000000"),
         ({}, {"keep_runs": "0"}, "rollout_keep_runs in the ini file: '0' is not a whole number from 1 to 1000000"),
+        (
+            {},
+            {"audit_repeats": "0"},
+            "rollout_audit_repeats in the ini file: '0' is not a whole number from 1 to 1000000",
+        ),
+        ({"controls": "off"}, {}, "--rollout-controls: unknown controls 'off'; valid: auto, none."),
+        (
+            {},
+            {"controls": "nome"},
+            "rollout_controls in the ini file: unknown controls 'nome'; valid: auto, none. Did you mean 'none'?",
+        ),
         ({"pin": ["novalue"]}, {}, "--rollout-pin: 'novalue' is not KEY=VALUE"),
         ({"pin": [" =x"]}, {}, "--rollout-pin: ' =x' is not KEY=VALUE"),
         ({}, {"pin": ["a=1", "b"]}, "rollout_pin in the ini file: 'b' is not KEY=VALUE"),
@@ -198,7 +219,9 @@ def test_the_edges_of_a_count_are_taken(number: int) -> None:
 
 
 def test_settings_go_to_a_worker_and_back() -> None:
-    chosen = settings({"pin": ["a=1"], "samples": "2"}, {"agent": "good", "stage_root": "/s"})
+    chosen = settings(
+        {"pin": ["a=1"], "samples": "2", "audit": True, "controls": "none"}, {"agent": "good", "stage_root": "/s"}
+    )
     sent = json.loads(json.dumps(chosen.to_json()))
     assert Settings(**sent) == chosen
 

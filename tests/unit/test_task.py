@@ -15,6 +15,7 @@ from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Network, ScoreOn
 
 SECONDS = {"": Decimal(1), "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+VALID = "'wall', 'output', 'evaluation', 'body'"
 NUMBERS = st.decimals(min_value=0, max_value=10**6, places=3)
 BLANKS = st.sampled_from(["", " ", "\t "])
 
@@ -154,38 +155,39 @@ def test_sizes_by_example(value: float | str, size: int) -> None:
 
 
 def test_limits_are_parsed_frozen_and_compared_by_value() -> None:
-    limits = Limits(wall="5m", output="1KiB")
+    limits = Limits(wall="5m", output="1KiB", evaluation="90s", body="1.5h")
     assert (limits.wall, limits.output, limits.problems) == (300.0, 1024, ())
-    assert limits == Limits(wall=300, output=1024)
-    assert hash(limits) == hash(Limits(wall=300, output=1024))
-    assert Limits() == Limits(wall=None, output=None)
-    assert (Limits().wall, Limits().output) == (None, None)
+    assert (limits.evaluation, limits.body) == (90.0, 5400.0)
+    assert limits == Limits(wall=300, output=1024, evaluation=90, body=5400)
+    assert hash(limits) == hash(Limits(wall=300, output=1024, evaluation=90, body=5400))
+    assert Limits() == Limits(wall=None, output=None, evaluation=None, body=None)
+    assert (Limits().wall, Limits().output, Limits().evaluation, Limits().body) == (None, None, None, None)
     with pytest.raises(dataclasses.FrozenInstanceError):
         limits.wall = 1.0  # type: ignore[misc]
 
 
 def test_limits_keep_what_they_could_not_read() -> None:
-    limits = Limits(wall="soon", output=0, memory="2GiB", walls=1, processes=64)
-    assert (limits.wall, limits.output) == (None, None)
+    limits = Limits(wall="soon", output=0, evaluation=-1, body="5 parsecs", memory="2GiB", walls=1, processes=64)
+    assert (limits.wall, limits.output, limits.evaluation, limits.body) == (None, None, None, None)
     assert limits.problems == (
-        "Limits(memory=…) is not enforced by this version, so it is refused; 'wall' and 'output' are",
-        "Limits(walls=…): there is no such limit; valid: 'wall', 'output'. Did you mean 'wall'?",
-        "Limits(processes=…) is not enforced by this version, so it is refused; 'wall' and 'output' are",
+        f"Limits(memory=…) is not enforced by this version, so it is refused; valid: {VALID}",
+        f"Limits(walls=…): there is no such limit; valid: {VALID}. Did you mean 'wall'?",
+        f"Limits(processes=…) is not enforced by this version, so it is refused; valid: {VALID}",
         "Limits(wall=…): 'soon' is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
         "Limits(output=…): 0 is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'",
+        "Limits(evaluation=…): -1 is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
+        "Limits(body=…): '5 parsecs' is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
     )
 
 
 @pytest.mark.parametrize("name", ["cpu", "disk", "memory", "open_files", "processes", "file_size"])
 def test_a_limit_that_is_not_enforced_is_refused_by_name(name: str) -> None:
     limits = Limits(**{name: 1})
-    assert limits.problems == (
-        f"Limits({name}=…) is not enforced by this version, so it is refused; 'wall' and 'output' are",
-    )
+    assert limits.problems == (f"Limits({name}=…) is not enforced by this version, so it is refused; valid: {VALID}",)
 
 
 def test_a_limit_without_a_near_name_gets_no_suggestion() -> None:
-    assert Limits(zzz=1).problems == ("Limits(zzz=…): there is no such limit; valid: 'wall', 'output'.",)
+    assert Limits(zzz=1).problems == (f"Limits(zzz=…): there is no such limit; valid: {VALID}.",)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +197,8 @@ def test_a_limit_without_a_near_name_gets_no_suggestion() -> None:
         (Limits(wall=1), Limits(wall=2, output=3), Limits(wall=1, output=3)),
         (Limits(output=1), Limits(wall=2, output=3), Limits(wall=2, output=1)),
         (Limits(wall=1), Limits(), Limits(wall=1)),
+        (Limits(evaluation=1), Limits(evaluation=2, body=3), Limits(evaluation=1, body=3)),
+        (Limits(body=1), Limits(evaluation=2, body=3), Limits(evaluation=2, body=1)),
     ],
 )
 def test_limits_are_completed_field_by_field(near: Limits, far: Limits, expected: Limits) -> None:
@@ -207,10 +211,11 @@ def test_completing_limits_forgets_no_problem() -> None:
 
 
 def test_the_defaults() -> None:
-    assert Limits(wall="10m", output="10MiB") == DEFAULT_LIMITS
+    assert Limits(wall="10m", output="10MiB", evaluation="1m", body="5m") == DEFAULT_LIMITS
     task = Task(id="t")
     assert (task.prompt, task.workspace, task.limits, task.network) == ("", None, DEFAULT_LIMITS, "none")
     assert (task.env, task.samples, task.seed, task.threshold, task.score_on, task.tags) == ({}, 1, 0, 1.0, "any", ())
+    assert (task.hidden, task.protect, task.oracle) == (None, (), None)
     assert (get_args(Network), get_args(ScoreOn)) == (("none", "host"), ("any", "completed"))
 
 
@@ -234,12 +239,13 @@ BASE = Task(id="t", prompt="p", env={"A": "1", "B": "2"}, threshold=0.5)
     "changes",
     [
         {"prompt": "q"},
-        {"limits": Limits(wall=1, output=10 * 2**20)},
-        {"limits": Limits(wall=600, output=1)},
+        {"limits": Limits(wall=1).over(DEFAULT_LIMITS)},
+        {"limits": Limits(output=1).over(DEFAULT_LIMITS)},
         {"network": "host"},
         {"env": {"A": "1"}},
         {"threshold": 0.6},
         {"score_on": "completed"},
+        {"protect": ("tests/**",)},
     ],
     ids=str,
 )
@@ -256,8 +262,11 @@ def test_what_changes_a_task_changes_its_digest(changes: dict[str, Any]) -> None
         {"tags": ("a",)},
         {"workspace": Folder(path="/w")},
         {"env": {"B": "2", "A": "1"}},
-        {"limits": Limits(wall=600, output="10MiB")},
-        {"limits": Limits(wall="10m", output="10485760")},
+        {"limits": Limits(wall=600, output="10MiB", evaluation=60, body=300)},
+        {"limits": Limits(wall="10m", output="10485760").over(DEFAULT_LIMITS)},
+        {"limits": Limits(evaluation=1, body=1).over(DEFAULT_LIMITS)},
+        {"hidden": Folder(path="/h")},
+        {"oracle": "/solution.sh"},
     ],
     ids=str,
 )

@@ -39,6 +39,8 @@ def test_a_scored_rollout(make_result: Callable[..., Result], make_record: Calla
         "rollout.trusted": "true",
         "rollout.seed": "8",
         "rollout.environment_revision": "sha256:11",
+        "rollout.evaluator_revision": "sha256:22",
+        "rollout.audit": "sound",
         "rollout.folder": "rollouts/test-add-x-5be1a09c44/s1/a1",
         "rollout.check.adds": "1",
         "rollout.check.small diff": "0.3333333333",
@@ -56,6 +58,8 @@ def test_what_is_not_known_is_left_out(make_result: Callable[..., Result]) -> No
         termination=None,
         trusted=None,
         folder=None,
+        evaluator_revision=None,
+        audit=None,
     )
     found = pairs(result, samples=None)
     assert found == {
@@ -75,6 +79,11 @@ def test_0_is_known(make_result: Callable[..., Result]) -> None:
     found = pairs(make_result(outcome="failed", reward=0.0, checks_reward=0.0, sample=0, trusted=False))
     assert (found["rollout.reward"], found["rollout.checks_reward"], found["rollout.sample"]) == ("0", "0", "0")
     assert found["rollout.trusted"] == "false"
+
+
+def test_a_verdict_that_code_of_the_candidates_had_a_part_in_is_told(make_result: Callable[..., Result]) -> None:
+    found = pairs(make_result(in_process=True, audit="in-process"))
+    assert (found["rollout.in_process"], found["rollout.audit"]) == ("true", "in-process")
 
 
 def test_a_reward_that_was_set_is_a_check(make_result: Callable[..., Result]) -> None:

@@ -247,6 +247,25 @@ def test_agents_that_were_not_isolated_are_told(
     assert ("untrusted: the agents were not isolated" in block({}, {"trusted": trusted})) is said
 
 
+def test_bodies_that_crashed_on_what_the_agent_left_are_counted(block: Callable[..., list[str]]) -> None:
+    crashed = {"outcome": "failed", "reward": 0.0, "type": "check_crashed"}
+    assert block({}, crashed, crashed)[2:] == [
+        "check_crashed: 2 scored 0 because the test crashed on what the agent left",
+        "results: runs/r",
+    ]
+
+
+def test_tasks_with_weak_checks_are_named_once(block: Callable[..., list[str]]) -> None:
+    said = "can be passed without doing the work:"
+    weak = [{"audit": "weak", "task": f"t{number}\n"} for number in (4, 1, 3, 1, 2)]
+    assert block({"audit": "sound"}, {"audit": "in-process"}, {"audit": None}, weak[1], weak[3])[2:] == [
+        f"weak checks: 1 task {said} t1\\n",
+        "results: runs/r",
+    ]
+    assert block(*weak[:3])[2] == f"weak checks: 3 tasks {said} t1\\n, t3\\n, t4\\n"
+    assert block(*weak)[2] == f"weak checks: 4 tasks {said} t1\\n, t2\\n, t3\\n and 1 more"
+
+
 def test_a_cause_is_told_once_with_its_remedy(block: Callable[..., list[str]]) -> None:
     message = "bubblewrap was refused: no user namespaces\nRun sysctl.\nOr use --rollout-isolation=none."
     assert block(infra("isolation", message), infra("isolation", message))[3:] == [

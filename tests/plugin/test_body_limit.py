@@ -1,0 +1,78 @@
+"""The body of a test ends in time, whatever a candidate wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.plugin.conftest import Suite
+
+
+def test_a_body_that_does_not_end(suite: Suite) -> None:
+    ran = suite.run("""
+        import re
+        import time
+
+        import pytest
+        from pytest_rollout import Limits
+
+        pytestmark = pytest.mark.rollout(
+            agent="printf aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa > a", limits=Limits(body="300ms")
+        )
+
+        def test_a_regular_expression(bundle):
+            assert re.fullmatch("(a+)+b", bundle.read_text("a"))
+
+        def test_in_a_check(bundle, reward):
+            with reward.check("first"):
+                assert bundle.exists("a")
+            with reward.check("second", catch=(Exception,)):
+                while bundle.exists("a"):
+                    pass
+
+        def test_catches_everything(bundle):
+            while bundle.exists("a"):
+                try:
+                    time.sleep(60)
+                except Exception:
+                    pass
+
+        def test_the_no_op_hangs_too(bundle):
+            assert bundle.termination == "completed"
+            time.sleep(60)
+
+        def test_in_time(bundle):
+            assert bundle.exists("a")
+    """)
+    assert ran.verdicts == {
+        "test_a_regular_expression": ("failed", None, 0.0),
+        "test_in_a_check": ("failed", None, 0.0),
+        "test_catches_everything": ("failed", None, 0.0),
+        "test_the_no_op_hangs_too": ("infra", "evaluator?", None),
+        "test_in_time": ("passed", None, 1.0),
+    }
+    for node in ("test_a_regular_expression", "test_in_a_check", "test_catches_everything"):
+        assert ran.types[node] == ("failure", "check_crashed")
+        assert ran.score(node).message == (
+            "the test raised BodyLimit: the body of the test took longer than 0.3 s, "
+            "which it does not on a bundle of the evaluator's own"
+        )
+
+
+def test_evaluations_do_not_count(suite: Suite) -> None:
+    ran = suite.run("""
+        import pytest
+        from pytest_rollout import Limits
+
+        @pytest.mark.rollout(agent="exec true", limits=Limits(body="500ms", evaluation="10s"))
+        def test_waits(bundle):
+            assert bundle.run("sleep 1; echo done").stdout == "done\\n"
+
+        @pytest.mark.rollout(agent="exec true", limits=Limits(evaluation="300ms"))
+        def test_waits_too_long(bundle):
+            bundle.run("sleep 30; echo done")
+    """)
+    assert ran.verdicts == {"test_waits": ("passed", None, 1.0), "test_waits_too_long": ("failed", None, 0.0)}
+    assert (
+        ran.score("test_waits_too_long").message == "sh -c 'sleep 30; echo done' ended by wall_limit: 0.3 s are allowed"
+    )
