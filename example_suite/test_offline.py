@@ -5,6 +5,7 @@ import pytest
 
 @pytest.mark.rollout(
     prompt="Write the word candidate, in lower case and followed by a line end, to the file answer.txt.",
+    oracle="solutions/offline.sh",
     tags=["smoke"],
 )
 def test_writes_the_answer(bundle):

@@ -88,6 +88,7 @@ def overlap(found: Sequence[Row], right: Sequence[Row]) -> float:
 @pytest.mark.rollout(
     prompt=PROMPT,
     workspace="workspaces/orders",
+    oracle="solutions/orders.sh",
     limits=Limits(wall="1m", output="1MiB"),
     samples=2,
     tags=["data"],
