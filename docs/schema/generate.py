@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 
 from pytest_rollout.bundle import SCHEMA_VERSION, BundleRecord
+from pytest_rollout.store.facts import AuditRecord
 from pytest_rollout.store.records import Plan, Result, RunRecord, ScoreRecord
 
 RECORDS: dict[str, type[msgspec.Struct]] = {
+    "audit": AuditRecord,
     "bundle": BundleRecord,
     "plan": Plan,
     "result": Result,
