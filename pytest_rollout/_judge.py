@@ -22,6 +22,7 @@ from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
 from pytest_rollout.plain import clean, clean_text, xml_text
 from pytest_rollout.recording import result_of
+from pytest_rollout.report.inert import inert_text
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.report.terminal import check_lines, sections, status_word
 from pytest_rollout.run import Run
@@ -191,6 +192,10 @@ class Judge:
             state.result = self._unwritten(state, state.verdict)
             self._append(state.result)
         state.reward.judged = True
+        oracle = state.control.oracle
+        if oracle is not None and not oracle.accepted:
+            said = oracle.message.splitlines()[0] if oracle.message else oracle.end
+            self._warn(state, f"the oracle does not pass these checks either: {said}")
 
     def _write(self, state: State, verdict: Verdict) -> Result:
         return self._run.record(
@@ -236,6 +241,8 @@ class Judge:
             checks = () if state.told is not None else state.reward.all_checks  # it has told them
             for title, text in sections(folder, record, checks):
                 report.sections.append((f"rollout: {title}", text))
+        if verdict.type == "check_crashed":
+            report.sections.append(("rollout: check_crashed", inert_text(verdict.message)))
         record = state.attempt.record if state.attempt is not None else None
         properties = properties_of(result, record, state.reward, run=self._run.name, samples=state.task.samples)
         state.item.user_properties.extend(properties)

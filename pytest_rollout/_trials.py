@@ -46,6 +46,11 @@ class Tried(Struct, frozen=True):
     folder: Path | None
 
 
+def fingerprint_of(path: Path) -> str:
+    """The content of an oracle, a file or a folder."""
+    return fingerprint(path) if path.is_dir() else canonical_digest(path.read_bytes().hex())
+
+
 class _QuietHooks:
     """The hooks of an item, without the one by which subtests and other plugins log reports of their own."""
 
@@ -89,7 +94,7 @@ class Trials:
         if self._run.settings.controls == "auto" and not self._shows_only():
             try:
                 state.control = self._control(state, state.evaluator_revision)
-            except (InfraError, ConfigError, OSError):
+            except (InfraError, ConfigError, OSError, pytest.fail.Exception):
                 state.control = Control()  # the rollout itself will tell what is wrong
         audit = self._run.facts.audit(task.id, state.evaluator_revision)
         if audit is not None:
@@ -115,7 +120,9 @@ class Trials:
     def _control(self, state: State, revision: str) -> Control:
         task, facts = state.rollout.task, self._run.facts
         environment, executor = self._run.environment_of(task), self._run.executor().info
-        key = canonical_digest([task.id, revision, task.digest(), environment, executor.name])
+        limits = [task.limits.evaluation, task.limits.body]
+        oracle = None if task.oracle is None else fingerprint_of(Path(task.oracle))
+        key = canonical_digest([task.id, revision, task.digest(), environment, executor.name, limits, oracle])
         if key in self._controls:
             return self._controls[key]
         found = facts.control(key)

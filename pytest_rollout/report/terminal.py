@@ -149,6 +149,9 @@ def _about_checks(results: Sequence[Result]) -> list[str]:
     crashed = sum(result.type == "check_crashed" for result in results)
     if crashed:
         lines.append(f"check_crashed: {crashed} scored 0 because the test crashed on what the agent left")
+    in_process = sum(result.in_process and result.outcome == "passed" for result in results)
+    if in_process:
+        lines.append(f"in-process: {in_process} passed by a verdict of a process that held the candidate's code")
     weak = {result.task for result in results if result.audit == "weak"}
     if weak:
         more = f" and {len(weak) - 3} more" if len(weak) > 3 else ""
