@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from pytest_rollout.errors import EvaluatorError, EvidenceError, InfraError
+from pytest_rollout.errors import EvidenceError, HostError, InfraError
 from pytest_rollout.evaluated import Exec, TestRun
 from pytest_rollout.evaluation.calls import call, call_many
 from pytest_rollout.evaluation.hidden_tests import run_tests
@@ -73,8 +73,8 @@ class Evaluator:
             with self.pausing():
                 yield facts
         except (EvidenceError, InfraError) as error:
-            if isinstance(error, InfraError) and not isinstance(error, EvaluatorError):
-                error.forgeable = True  # what the candidate left is being worked on
+            if isinstance(error, HostError):
+                error.forgeable = True
             facts["error"] = f"{type(error).__name__}: {error.message}"[:_MAX_TOLD]
             raise
         finally:

@@ -8,6 +8,7 @@ not a folder (a link above all) is replaced, never followed.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -15,7 +16,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_rollout.errors import ConfigError
+from pytest_rollout.errors import ConfigError, EvidenceError
 from pytest_rollout.stage.changes import Delta
 from pytest_rollout.stage.reader import glob_pattern
 from pytest_rollout.stage.tree import lstat, open_path, reading, show
@@ -31,23 +32,36 @@ def protected(paths: Iterable[str], patterns: Sequence[str]) -> set[str]:
 
 
 def write_restored(view: View, deltas: Sequence[Delta], patterns: Sequence[str], layer: str) -> None:
-    """Fill a layer so that every protected path is what the baseline has there, or is not there."""
+    """Fill a layer so that every protected path is what the baseline has there, or is not there.
+
+    Raises EvidenceError for a path of the candidate's that the system can't name in the layer, else OSError.
+    """
     ours = protected((show(delta.path) for delta in deltas), patterns)
     top, closed = os.fsencode(layer), set[bytes]()
     for delta in sorted(deltas, key=lambda delta: delta.path):
         if show(delta.path) not in ours or _is_below_one(delta.path, closed):
             continue
-        place = os.path.join(top, delta.path)
-        os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
-        info = lstat(view.baseline, delta.path)
-        if info is None:
-            os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
-        elif stat.S_ISDIR(info.st_mode):
-            os.makedirs(place, mode=0o755, exist_ok=True)
-            continue
-        else:
-            _copy_one(view.baseline, delta.path, info, place)
-        closed.add(delta.path)
+        try:
+            if not _restore(view, delta.path, os.path.join(top, delta.path)):
+                closed.add(delta.path)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise EvidenceError("the protected paths can't be restored: one is too long") from None
+
+
+def _restore(view: View, path: bytes, place: bytes) -> bool:
+    """Put at ``place`` what undoes a change of ``path``; returns whether that is a folder, which others go into."""
+    os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
+    info = lstat(view.baseline, path)
+    if info is None:
+        os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+    elif stat.S_ISDIR(info.st_mode):
+        os.makedirs(place, mode=0o755, exist_ok=True)
+        return True
+    else:
+        _copy_one(view.baseline, path, info, place)
+    return False
 
 
 def _is_below_one(path: bytes, folders: set[bytes]) -> bool:

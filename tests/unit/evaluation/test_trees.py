@@ -231,6 +231,15 @@ def test_changes_that_can_not_be_listed_are_no_way_around_protection(court: Cour
         assert caught.value.message == why
 
 
+def test_a_protected_path_that_is_too_long_is_the_candidates(court: Court) -> None:
+    folders = "for i in $(seq 16); do mkdir $(printf 'd%.0s' $(seq 250)); cd d*; done"
+    bundle = court.bundle(WORKSPACE, f"{folders}; touch $(printf 'x%.0s' $(seq 40)).cfg", protect=["**/*.cfg"])
+    assert bundle.glob("d*"), "it was made"
+    with pytest.raises(EvidenceError) as caught:
+        bundle.run("true")
+    assert caught.value.message == "the protected paths can't be restored: one is too long"
+
+
 def test_a_stage_that_was_closed_can_be_judged(any_court: Court) -> None:
     files = {"mod.py": "def f():\n    return 5\n", "tests/test_a.py": "a"}
     act = "chmod 000 tests mod.py; chmod 755 mod.py; mkdir x; chmod 000 x; chmod 000 ."
