@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec import convert, to_builtins
 
-from pytest_rollout._reporting import UNMEASURED, Reporting, note_lines, shown_folder
+from pytest_rollout._reporting import UNMEASURED, Reporting, executor_lines, note_lines, shown_folder
 from pytest_rollout._state import State
 from pytest_rollout._trials import Trials, Tried
 from pytest_rollout.agents.noop import NoopAgent
@@ -31,6 +31,7 @@ from pytest_rollout.identity import slug
 from pytest_rollout.outcome import SLACK
 from pytest_rollout.plain import clean
 from pytest_rollout.report.audits import audit_lines, audit_properties, trial_lines
+from pytest_rollout.report.terminal import plural
 from pytest_rollout.run import Run
 from pytest_rollout.store.facts import AuditRecord, TaskAudit, Trial
 from pytest_rollout.store.journal import utc_now
@@ -194,13 +195,9 @@ class AuditReporting:
 
     def header(self, executor: ExecutorInfo | InfraError | None) -> list[str]:
         """What is going to run, below «collected N items»."""
-        number = len(self._plan.rollouts)
-        lines = [f"rollout: audit of the checks of {number} task{'' if number == 1 else 's'}; no agent is run"]
-        if isinstance(executor, ExecutorInfo):
-            lines.append(f"rollout: executor {executor.describe()}")
-        elif isinstance(executor, InfraError):
-            lines.append(f"rollout: no executor: {executor.message}")
-        return [*lines, *note_lines(self._plan)]
+        tasks = plural(len(self._plan.rollouts), "task")
+        head = f"rollout: audit of the checks of {tasks}; no agent is run"
+        return [head, *executor_lines(executor), *note_lines(self._plan)]
 
     def crashed(self, node: str, report: pytest.TestReport) -> None:
         """A worker died in an audit: its task stays without a verdict."""

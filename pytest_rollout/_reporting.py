@@ -24,7 +24,7 @@ from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun, load_results
 from pytest_rollout.store.records import Plan, Planned, Result
 
-__all__ = ["UNMEASURED", "Reporting", "note_lines", "shown_folder"]
+__all__ = ["UNMEASURED", "Reporting", "executor_lines", "note_lines", "shown_folder"]
 
 UNMEASURED = 75
 _LOST = "the rollout was planned and never reported: its worker, or the session, ended before that"
@@ -38,6 +38,13 @@ def shown_folder(config: pytest.Config, path: Path) -> str:
         return str(path.relative_to(Path(config.invocation_params.dir)))
     except ValueError:
         return str(path)
+
+
+def executor_lines(executor: ExecutorInfo | InfraError | None) -> list[str]:
+    """Where agents act, or why nowhere; nothing where pytest only shows."""
+    if isinstance(executor, InfraError):
+        return [f"rollout: no executor: {executor.message}"]
+    return [] if executor is None else [f"rollout: executor {executor.describe()}"]
 
 
 def note_lines(plan: Plan) -> list[str]:
@@ -67,10 +74,7 @@ class Reporting:
         number = len(plan.rollouts)
         what = f"rollout: {plural(number, 'agent run')} of {plural(len(tasks), 'task')}"
         lines = [f"{what}, {_agents(agents, 80 - len(what) - 2)}"]
-        if isinstance(executor, ExecutorInfo):
-            lines.append(f"rollout: executor {executor.describe()}")
-        elif isinstance(executor, InfraError):
-            lines.append(f"rollout: no executor: {executor.message}")
+        lines += executor_lines(executor)
         for node, count in plan.multiplied.items():
             lines.append(f"rollout: the marker of {node} holds for every test in it: {count} agent runs")
         lines += note_lines(plan)

@@ -46,7 +46,8 @@ class Tried(Struct, frozen=True):
     folder: Path | None
 
 
-def fingerprint_of(path: Path) -> str:
+@cache
+def _fingerprint_of(path: Path) -> str:
     """The content of an oracle, a file or a folder."""
     return fingerprint(path) if path.is_dir() else canonical_digest(path.read_bytes().hex())
 
@@ -121,7 +122,7 @@ class Trials:
         task, facts = state.rollout.task, self._run.facts
         environment, executor = self._run.environment_of(task), self._run.executor().info
         limits = [task.limits.evaluation, task.limits.body]
-        oracle = None if task.oracle is None else fingerprint_of(Path(task.oracle))
+        oracle = None if task.oracle is None else _fingerprint_of(Path(task.oracle))
         key = canonical_digest([task.id, revision, task.digest(), environment, executor.name, limits, oracle])
         if key in self._controls:
             return self._controls[key]

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pytest_rollout.evidence import parse_json
+from pytest_rollout.executors.memory import memory_file
 
 __all__ = ["MAX_ANSWER", "asking", "read_answer"]
 
@@ -28,17 +29,7 @@ def asking(questions: list[bytes]) -> Iterator[list[tuple[int, int]]]:
             opened.callback(os.close, fd)
             return fd
 
-        yield [(held(_memory_file(question)), held(_answer_file())) for question in questions]
-
-
-def _memory_file(data: bytes) -> int:
-    fd = os.memfd_create("question", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, len(data))
-    done = 0
-    while done < len(data):
-        done += os.pwrite(fd, data[done:], done)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
-    return fd
+        yield [(held(memory_file(question)), held(_answer_file())) for question in questions]
 
 
 def _answer_file() -> int:

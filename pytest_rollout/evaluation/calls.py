@@ -69,12 +69,9 @@ def _run(trees: Trees, target: str, calls: Sequence[Call], *, sealed: bool, firs
         argv = own_interpreter().argv("call", spec, isolated=isolated)
         inherit = tuple(fd for pair in pairs for fd in pair)
         ended = trees.run(stage, argv, sealed=sealed, inherit=inherit)
-        shown = [_shown(target, each, number if first is None else number + first, first) for number, each in _n(calls)]
+        numbers = [None] * len(calls) if first is None else range(first, first + len(calls))
+        shown = [_shown(target, each, number) for each, number in zip(calls, numbers, strict=True)]
         return [_value(name, answer, ended) for name, (_, answer) in zip(shown, pairs, strict=True)]
-
-
-def _n(calls: Sequence[Call]) -> list[tuple[int, Call]]:
-    return list(enumerate(calls))
 
 
 def _question(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -98,13 +95,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"an argument is of type {type(value).__name__}")
 
 
-def _shown(target: str, call: Call, number: int, first: int | None) -> str:
+def _shown(target: str, call: Call, number: int | None) -> str:
     """A call for a message: ``calc:add(2, 3)``."""
     args, kwargs = call
     words = [_short(repr(value)) for value in args] + [
         f"{name}={_short(repr(value))}" for name, value in kwargs.items()
     ]
-    return f"{target}({_short(', '.join(words), 200)})" + ("" if first is None else f" (call {number})")
+    return f"{target}({_short(', '.join(words), 200)})" + ("" if number is None else f" (call {number})")
 
 
 def _short(text: str, length: int = 60) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pytest_rollout.errors import CandidateError, EvaluatorError, SpawnError
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.evaluation.trees import Hidden, Trees
+from pytest_rollout.executors.memory import memory_file
 from pytest_rollout.executors.protocol import Stage
 
 __all__ = ["evaluate", "run"]
@@ -31,7 +32,7 @@ def run(trees: Trees, command: Sequence[str] | str, stdin: str | bytes) -> Exec:
     if not isinstance(stdin, str | bytes):
         raise EvaluatorError(f"run(…, stdin={stdin!r}): it is neither a text nor bytes")
     data = stdin.encode("utf-8", "surrogateescape") if isinstance(stdin, str) else stdin
-    fd = _input(data)
+    fd = memory_file(data)
     try:
         with trees.of_candidate() as stage:
             return _within(trees, stage, (*_FROM, str(fd), *argv), shlex.join(argv), (fd,))
@@ -88,12 +89,3 @@ def _argv(command: Sequence[str] | str) -> tuple[str, ...]:
     if not words or not words[0] or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise EvaluatorError(f"{command!r} is not a command: a text for sh -c, or a list of words")
     return words
-
-
-def _input(data: bytes) -> int:
-    fd = os.memfd_create("stdin")
-    done = 0
-    while done < len(data):
-        done += os.write(fd, data[done:])
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

@@ -25,6 +25,7 @@ import msgspec
 
 from pytest_rollout.errors import HostError, InfraError, IsolationError, SpawnError, StageError
 from pytest_rollout.executors.bwrap import MAX_PROCESSES, REMEDY, Bwrap
+from pytest_rollout.executors.memory import memory_file
 from pytest_rollout.executors.protocol import Bind
 from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.executors.spawner import spawn
@@ -167,9 +168,9 @@ def prepared(
     ``prelude`` becomes the command inside, ``extra`` are options of bubblewrap that take a descriptor.
     """
     program = filter_program(sealed=sealed)
-    own = {"--args": _memory_file(b"".join(os.fsencode(arg) + b"\0" for arg in args))}
+    own = {"--args": memory_file(b"".join(os.fsencode(arg) + b"\0" for arg in args))}
     if program is not None:
-        own["--seccomp"] = _memory_file(program)
+        own["--seccomp"] = memory_file(program)
     try:
         descriptors = {**own, **(extra or {})}
         words = [bwrap.path, *(word for option, fd in descriptors.items() for word in (option, str(fd)))]
@@ -191,15 +192,6 @@ def _mounting(mounts: Sequence[str]) -> list[str]:
 def _dropping(owner: Owner) -> list[str]:
     """Drop the uid by a program: Popen does it only where it forks, and a fork of a large session is slow."""
     return ["setpriv", f"--reuid={owner.uid}", f"--regid={owner.gid}", "--clear-groups", "--inh-caps=-all", "--"]
-
-
-def _memory_file(data: bytes) -> int:
-    """A file in memory for bubblewrap to read: of its command line others would see more."""
-    fd = os.memfd_create("rollout")
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _hold(process: subprocess.Popen[bytes], status: int, gate: socket.socket) -> Sandbox:
