@@ -30,7 +30,8 @@ from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.identity import slug
 from pytest_rollout.outcome import SLACK
 from pytest_rollout.plain import clean
-from pytest_rollout.report.audits import audit_lines, audit_properties, trial_lines
+from pytest_rollout.report.audits import audit_case, audit_lines, audit_properties, trial_lines
+from pytest_rollout.report.junit import rewrite
 from pytest_rollout.report.terminal import plural
 from pytest_rollout.run import Run
 from pytest_rollout.store.facts import AuditRecord, TaskAudit, Trial
@@ -58,6 +59,8 @@ class Auditing:
         """Try the checks of a test; the stages of what it shares with the next one stay up."""
         if self._states not in item.stash:
             return None
+        with suppress(AttributeError):  # the limits of a trial are its own
+            item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.time()
         report = self._report(item, began)
@@ -215,12 +218,18 @@ class AuditReporting:
             missing = tuple(planned.node for planned in self._plan.rollouts if planned.node not in self._audits)
             record = AuditRecord(run=self._run.name, tasks=tuple(self._in_order()), missing=missing)
             place = self._keep(record)
-            self._lines = audit_lines(record, place)
+            self._lines = [*audit_lines(record, place), *self._write_junit(record)]
             if missing and session.exitstatus in (0, 1):
                 session.exitstatus = UNMEASURED
         finally:
             self._run.folder.release()
         return result
+
+    def _write_junit(self, record: AuditRecord) -> list[str]:
+        """Give the failures of the JUnit file their types; returns what went wrong with that."""
+        path = self._config.getoption("xmlpath", None)
+        cases = [audit_case(audit, record.run) for audit in record.tasks]
+        return rewrite(Path(path), {case.rollout: case for case in cases}) if path else []
 
     def _in_order(self) -> Iterator[TaskAudit]:
         for planned in self._plan.rollouts:

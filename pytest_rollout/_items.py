@@ -5,8 +5,9 @@ Problems are not raised where they are met, but gathered over the whole collecti
 
 from __future__ import annotations
 
+import unittest
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.errors import ConfigError
-from pytest_rollout.evaluation.exposure import check_exposure, unmatched_globs
+from pytest_rollout.evaluation.exposure import check_exposure, secrets_of, unmatched_globs
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.marker import check_workspace, merge, read_samples, read_task
 from pytest_rollout.run import Run
@@ -68,6 +69,11 @@ def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
     if item.get_closest_marker(MARKER) is None:
         asked = "bundle" if "bundle" in names else "reward"
         raise ConfigError(f"the fixture {asked!r} needs the marker: @pytest.mark.rollout(…)")
+    if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
+        raise ConfigError(
+            "a rollout can't be a method of a unittest.TestCase: unittest keeps its failures to itself",
+            hint="Write it as a function, or in a plain class Test….",
+        )
     if "bundle" not in names:
         raise ConfigError(
             "the marker 'rollout' is on a test that does not ask for the fixture 'bundle'",
@@ -158,14 +164,32 @@ def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
         )
         for item, rollout in planned
     ]
-    notes = [
-        f"{rollout.task.id}: protect={glob!r} fits nothing in the workspace"
-        for _, rollout in planned
-        for glob in unmatched_globs(rollout.task)
-    ]
     return Plan(
-        rollouts=tuple(found), multiplied=multiplied(item for item, _ in planned), notes=tuple(dict.fromkeys(notes))
+        rollouts=tuple(found),
+        multiplied=multiplied(item for item, _ in planned),
+        notes=(*_unmatched({rollout.task.id: rollout.task for _, rollout in planned}), *_collected(planned)),
     )
+
+
+def _unmatched(tasks: Mapping[str, Task]) -> Iterator[str]:
+    """Globs of ``protect`` that fit nothing, each told once."""
+    without: dict[str, list[str]] = {}
+    for task in tasks.values():
+        for glob in unmatched_globs(task):
+            without.setdefault(glob, []).append(task.id)
+    for glob, found in without.items():
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield f"{found[0]}{more}: protect={glob!r} fits nothing in the workspace"
+
+
+def _collected(planned: Sequence[tuple[pytest.Item, RolloutItem]]) -> Iterator[str]:
+    """Hidden files that pytest collected as tests of the suite."""
+    if not planned:
+        return
+    places = {item.path for item in planned[0][0].session.items}
+    for secret in sorted(secrets_of(rollout.task for _, rollout in planned)):
+        if any(place.is_relative_to(secret) for place in places):
+            yield f"{secret} holds hidden files, and tests in it run as tests of this suite: add it to norecursedirs"
 
 
 def multiplied(items: Iterable[pytest.Item]) -> dict[str, int]:

@@ -6,18 +6,15 @@ stays one of pytest's, and ours travels beside it in ``report.rollout`` as plain
 
 from __future__ import annotations
 
-import inspect
-import os
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from pytest_rollout._state import SKIPS, State, bounded, place
-from pytest_rollout.bodylimit import BodyLimit
-from pytest_rollout.control import Facts, blame, hold
-from pytest_rollout.errors import CheckerError, EvidenceError, InfraError
-from pytest_rollout.evidence import looked
+from pytest_rollout._body import body_of, facts_of, is_async, leaves_of, raised
+from pytest_rollout._state import SKIPS, State, place
+from pytest_rollout.control import blame, hold
+from pytest_rollout.errors import InfraError
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
 from pytest_rollout.plain import clean, clean_text, xml_text
@@ -31,7 +28,6 @@ from pytest_rollout.store.records import Result
 
 __all__ = ["Judge"]
 
-_FAILURES = (AssertionError, pytest.fail.Exception)
 _UNREACHED: Any = type("Unreached", (pytest.fail.Exception, AssertionError), {})  # xfail(raises=AssertionError) fits
 
 
@@ -59,15 +55,21 @@ class Judge:
         )
 
     @staticmethod
-    def before_body(item: pytest.Function) -> None:
-        """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session."""
-        record: Any = item.funcargs.get("record_xml_attribute")
+    def before_body(state: State, funcargs: dict[str, Any]) -> None:
+        """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session.
+
+        In a trial nothing is written at all.
+        """
+        for name in ("record_xml_attribute", "record_testsuite_property"):
+            if name in funcargs and state.trial is not None:
+                funcargs[name] = lambda name, value: None
+        record = funcargs.get("record_xml_attribute")
         if record is not None:
-            item.funcargs["record_xml_attribute"] = lambda name, value: record(xml_text(str(name)), value)
+            funcargs["record_xml_attribute"] = lambda name, value: record(xml_text(str(name)), value)
 
     def after_body(self, state: State) -> None:
         """Where the body ended without an exception: fail the call when its verdict is not a pass."""
-        verdict = self.classify(state, self._body(state, None))
+        verdict = self.classify(state, body_of(state, None))
         if verdict.outcome == "passed":
             return
         state.verdict = verdict
@@ -93,7 +95,7 @@ class Judge:
             return
         state.verdict = verdict
         if state.trial is not None:
-            state.facts = self._facts(state, verdict, error)
+            state.facts = facts_of(state, verdict, error)
         else:
             self._record(state)
             self._tell(state, report, error)
@@ -114,62 +116,15 @@ class Judge:
                 return None
             text = f"{type(error).__name__}: {clean(error)}" if error is not None else "no reason was given"
             return self.classify(state, None, Infra(kind="fixture", message=f"a fixture raised {text}"))
-        broken = next((leaf for leaf in self._raised(state, error) if isinstance(leaf, InfraError)), None)
+        broken = next((leaf for leaf in raised(state, error) if isinstance(leaf, InfraError)), None)
         if broken is not None:
             its_kind: Any = broken.kind
             return self.classify(state, None, Infra(kind=its_kind, message=str(broken), forgeable=broken.forgeable))
-        body = self._body(state, error)
-        if body.end == "assertion" and not (body.looked or body.recorded) and _is_async(state.item):
+        body = body_of(state, error)
+        if body.end == "assertion" and not (body.looked or body.recorded) and is_async(state.item):
             message = "the test is async, and no plugin of pytest's runs it"
             return self.classify(state, None, Infra(kind="evaluator", message=message))
         return self.classify(state, body)
-
-    def _body(self, state: State, error: BaseException | None) -> Body:
-        seen: dict[str, Any] = {
-            "looked": state.bundle is not None and looked(state.bundle),
-            "recorded": state.reward.recorded,
-        }
-        leaves = self._raised(state, error)
-        for leaf in leaves:
-            if isinstance(leaf, CheckerError) or not isinstance(leaf, (*_FAILURES, *SKIPS)):
-                message = bounded(f"{type(leaf).__name__}: {clean(leaf)}")
-                return Body(end="error", message=message, where=_where(state.item, leaf), **seen)
-        problem = state.reward.problem
-        if problem is not None:  # it was caught on its way out
-            return Body(end="error", message=f"CheckerError: {problem}", where=_where(state.item, problem), **seen)
-        skips = [leaf for leaf in leaves if isinstance(leaf, SKIPS)]  # an xfail is a subclass of a fail
-        for leaf in leaves:
-            if not isinstance(leaf, SKIPS):
-                return Body(end="assertion", message=_message(leaf), **seen)
-        if skips:
-            where = _where(state.item, skips[-1])
-            return Body(end="skipped", message=bounded(clean(skips[-1])), where=where, **seen)
-        return Body(end="passed", **seen)
-
-    @staticmethod
-    def _raised(state: State, error: BaseException | None) -> list[BaseException]:
-        """Everything that the body and its subtests raised, out of its groups."""
-        errors = [*state.subtests, *([error] if error is not None else [])]
-        return [leaf for each in errors for leaf in _leaves(each)]
-
-    def _facts(self, state: State, verdict: Verdict, error: BaseException | None) -> Facts:
-        """What a trial has shown of the checks."""
-        if verdict.kind in (None, "evaluator") and state.bundle is not None:
-            body = self._body(state, None if error is state.told else error)
-            end: Any = body.end
-        else:
-            body, end = Body(end="error"), "infra"
-        return Facts(
-            end=end,
-            accepted=verdict.outcome == "passed",
-            reward=verdict.reward,
-            message=verdict.message,
-            where=body.where,
-            kind=verdict.kind,
-            checks=state.reward.all_checks,
-            direct=state.reward.direct is not None,
-            in_process=state.attempt is not None and state.attempt.judged_in_process,
-        )
 
     def cancelled(self, state: State) -> None:
         """The session was interrupted while the agent ran: record that, since no report will come."""
@@ -270,7 +225,7 @@ class Judge:
         report.user_properties = _clean_names(report.user_properties)
         if not report.failed or state.result is None or call.excinfo is None:
             return
-        for leaf in _leaves(call.excinfo.value):
+        for leaf in leaves_of(call.excinfo.value):
             found = pytest.ExceptionInfo.from_exception(leaf)
             visible = [entry for entry in found.traceback if not entry.ishidden(found)]
             text = found.exconly().split("\n")[0]
@@ -294,32 +249,6 @@ class Judge:
             self._run.append(result)
         except InfraError:
             pass
-
-
-def _where(item: pytest.Item, error: BaseException) -> str:
-    """The type of what was raised, and the last line of the test's file that it came through."""
-    name = type(error).__name__
-    if isinstance(error, BodyLimit) or error.__traceback__ is None:
-        return name
-    entries = list(pytest.ExceptionInfo.from_exception(error).traceback)
-    inside = [entry for entry in entries if os.fspath(entry.path) == os.fspath(item.path)]
-    return f"{name} {place(item, (inside or entries)[-1])}"
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    return [error]
-
-
-def _is_async(item: pytest.Item) -> bool:
-    function = getattr(item, "function", None)
-    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-
-
-def _message(error: BaseException) -> str:
-    text = clean(error) or type(error).__name__
-    return bounded(text if isinstance(error, EvidenceError) else text.split("\n")[0])
 
 
 def _clean_names(properties: list[tuple[str, object]]) -> list[tuple[str, object]]:

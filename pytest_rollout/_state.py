@@ -54,7 +54,8 @@ class State:
 
     def take(self, task: Task) -> None:
         """The task that the suite's own fixture gave."""
-        self.task, self.clock = task, BodyClock(_seconds(task))
+        self.task = task
+        self.clock.allow(_seconds(task))
 
     def hand_out(self) -> Bundle:
         """The facade over the evidence; raises InfraError where the attempt measured nothing."""
@@ -65,6 +66,7 @@ class State:
         if attempt.evaluator is not None:
             attempt.evaluator.pausing = self.clock.paused
         self.bundle = Bundle(attempt.record, attempt.reader, attempt.folder, attempt.evaluator)
+        self.clock.start()  # a fixture may read the evidence too
         return self.bundle
 
     def release(self) -> None:

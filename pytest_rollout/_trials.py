@@ -6,28 +6,26 @@ result. Control runs are the trials on the no-op and on the oracle, made once fo
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
-import types
 import warnings
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 from msgspec import Struct
 
+from pytest_rollout._clone import clone_of, through_phases
 from pytest_rollout._judge import Judge
 from pytest_rollout._state import State
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.oracle import OracleAgent
 from pytest_rollout.agents.protocol import Agent
-from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.bundle import AuditVerdict, BundleRecord
 from pytest_rollout.control import Control, Facts
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.evaluation.revision import evaluator_revision
+from pytest_rollout.evaluation.surroundings import Surroundings
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.run import Run
 from pytest_rollout.stage.baseline import fingerprint
@@ -35,6 +33,7 @@ from pytest_rollout.task import Task
 
 __all__ = ["Tried", "Trials"]
 
+_EVALUATIONS = 10
 _NO_BODY = ("setuponly", "setupshow", "setupplan", "usepdb", "trace")
 
 
@@ -52,30 +51,11 @@ def _fingerprint_of(path: Path) -> str:
     return fingerprint(path) if path.is_dir() else canonical_digest(path.read_bytes().hex())
 
 
-class _QuietHooks:
-    """The hooks of an item, without the one by which subtests and other plugins log reports of their own."""
-
-    def __init__(self, hooks: Any) -> None:
-        self._hooks = hooks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._hooks, name)
-
-    @staticmethod
-    def pytest_runtest_logreport(**_: Any) -> None:
-        """Nothing that is seen in a trial is a result."""
-
-
-@cache
-def _quiet(kind: type[pytest.Item]) -> type[pytest.Item]:
-    """A class of items that log nothing."""
-    quieted = property(_quieted(kind.ihook.fget))  # type: ignore[attr-defined]
-    made: type[pytest.Item] = types.new_class(kind.__name__, (kind,), {}, lambda names: names.update(ihook=quieted))
-    return made
-
-
-def _quieted(get: Callable[[Any], Any]) -> Callable[[Any], _QuietHooks]:
-    return lambda item: _QuietHooks(get(item))
+def _patience(task: Task) -> float:
+    """Seconds to wait for another process that tries the same checks, before trying them here too."""
+    limits = task.limits
+    assert limits.wall is not None and limits.evaluation is not None and limits.body is not None
+    return 2 * (limits.wall + limits.body + _EVALUATIONS * limits.evaluation)
 
 
 class Trials:
@@ -85,6 +65,10 @@ class Trials:
         self._config, self._run, self._judge, self._states = config, run, judge, states
         self._revisions: dict[tuple[Path, str | None], str] = {}
         self._controls: dict[str, Control] = {}
+        self._audits: dict[tuple[str, str], AuditVerdict | None] = {}
+        written = [config.getoption(name, None) for name in ("xmlpath", "log_file")]
+        places = (run.results.path, run.stage_root, *(Path(path) for path in written if path))
+        self._surroundings = Surroundings(config.rootpath, [place for place in places if place is not None])
 
     # -- what is known of the checks of a test
 
@@ -97,11 +81,16 @@ class Trials:
                 state.control = self._control(state, state.evaluator_revision)
             except (InfraError, ConfigError, OSError, pytest.fail.Exception):
                 state.control = Control()  # the rollout itself will tell what is wrong
-        audit = self._run.facts.audit(task.id, state.evaluator_revision)
-        if audit is not None:
-            state.audit = audit.verdict
-        elif state.control.noop is not None and state.control.noop.accepted:
+        state.audit = self._audited(task.id, state.evaluator_revision)
+        if state.audit is None and state.control.noop is not None and state.control.noop.accepted:
             state.audit = "weak"
+
+    def _audited(self, task: str, revision: str) -> AuditVerdict | None:
+        """The verdict of the last audit of a task's checks, read once."""
+        if (task, revision) not in self._audits:
+            audit = self._run.facts.audit(task, revision)
+            self._audits[task, revision] = audit.verdict if audit is not None else None
+        return self._audits[task, revision]
 
     def _shows_only(self) -> bool:
         return any(getattr(self._config.option, name, False) for name in _NO_BODY)
@@ -119,21 +108,40 @@ class Trials:
         return self._revisions[key]
 
     def _control(self, state: State, revision: str) -> Control:
-        task, facts = state.rollout.task, self._run.facts
-        environment, executor = self._run.environment_of(task), self._run.executor().info
-        limits = [task.limits.evaluation, task.limits.body]
-        oracle = None if task.oracle is None else _fingerprint_of(Path(task.oracle))
-        key = canonical_digest([task.id, revision, task.digest(), environment, executor.name, limits, oracle])
-        if key in self._controls:
-            return self._controls[key]
-        found = facts.control(key)
+        """What is known of the checks; where they look at the seed, for this seed."""
+        task = state.rollout.task
+        key = self._key(state.item, task, revision)
+        of_seed = canonical_digest([key, task.seed + state.rollout.sample])
+        found = self._known_or_tried(key, of_seed, state)
+        return self._known_or_tried(of_seed, of_seed, state) if found.seeded else found
+
+    def _key(self, item: pytest.Item, task: Task, revision: str) -> str:
+        """All that the facts of a control run depend on."""
+        return canonical_digest(
+            [
+                task.id,
+                revision,
+                task.digest(),
+                self._run.environment_of(task),
+                self._run.executor().info.name,
+                [task.limits.evaluation, task.limits.body],
+                None if task.oracle is None else _fingerprint_of(Path(task.oracle)),
+                self._surroundings.digest(item.path.parent) or self._run.name,
+            ]
+        )
+
+    def _known_or_tried(self, key: str, of_seed: str, state: State) -> Control:
+        facts = self._run.facts
+        found = self._controls.get(key) or facts.control(key)
         if found is None:
-            with facts.control_lock(key):
+            with facts.control_lock(key, _patience(state.rollout.task)):
                 found = facts.control(key)
                 if found is None:
                     found = self._try(state)
-                    if all(each is None or each.end != "infra" for each in (found.noop, found.oracle)) and found.noop:
-                        facts.keep_control(key, found)
+                    for each in {key, of_seed} if found.seeded else {key}:
+                        self._controls[each] = found
+                        if found.lasting:
+                            facts.keep_control(each, found)
         self._controls[key] = found
         return found
 
@@ -158,43 +166,15 @@ class Trials:
 
     def run(self, state: State, agent: Agent, name: str, control: Control | None = None) -> Tried | None:
         """Run a test's body on the bundle of ``agent``; None where it was skipped before there was one."""
-        clone = self._clone(state.item)
+        clone = clone_of(state.item, lambda call, report: self._judge.judge(trial, call, report))
         trial = State(clone, state.rollout, trial=name)
         trial.trial_agent, trial.control = agent, control or Control()
         trial.evaluator_revision = state.evaluator_revision
         clone.stash[self._states] = trial
         with warnings.catch_warnings(record=True):  # the test itself will warn; what is an error stays one
-            try:
-                if self._phase(clone, "setup"):
-                    self._phase(clone, "call")
-            finally:
-                self._phase(clone, "teardown", nextitem=state.item)
-                clone._request = False  # as pytest lets go of a test that has run
-                clone.funcargs = None
+            through_phases(clone, state.item)
         attempt = trial.attempt
         record, folder = (attempt.record, attempt.folder) if attempt is not None else (None, None)
         self._judge.put_away(trial)
         trial.release()
         return Tried(trial.facts, record, folder) if trial.facts is not None else None
-
-    @staticmethod
-    def _clone(item: pytest.Item) -> Any:
-        """The same test with nothing of a run in it."""
-        clone: Any = copy.copy(item)
-        clone.__class__ = _quiet(type(item))
-        clone.stash = pytest.Stash()
-        clone.user_properties, clone._report_sections = [], []
-        if getattr(item, "cls", None) is not None:  # an instance of its own
-            clone.__dict__.pop("_obj", None)
-            clone.__dict__.pop("_instance", None)
-        clone._initrequest()
-        return clone
-
-    @staticmethod
-    def _phase(clone: Any, when: Literal["setup", "call", "teardown"], **more: Any) -> bool:
-        """One phase as pytest's runner makes it, without a log; returns whether it passed."""
-        hook = getattr(clone.ihook, f"pytest_runtest_{when}")
-        through = (pytest.exit.Exception, KeyboardInterrupt)
-        call = pytest.CallInfo.from_call(lambda: hook(item=clone, **more), when=when, reraise=through)
-        report = clone.ihook.pytest_runtest_makereport(item=clone, call=call)
-        return bool(report.passed)

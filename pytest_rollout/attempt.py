@@ -84,6 +84,11 @@ class Attempt:
         """Whether a verdict on it came from a process that held code of the candidate's."""
         return self.evaluator is not None and self.evaluator.in_process
 
+    @property
+    def limited_evaluation(self) -> bool:
+        """Whether an evaluation of it ended by its limit."""
+        return self.evaluator is not None and self.evaluator.limited
+
     def holds(self, executor: Executor, stage: Stage) -> None:
         """Remember the stage, so that it can be dropped."""
         self._executor, self._stage = executor, stage

@@ -25,6 +25,10 @@ class BodyLimit(BaseException):
     """The body of a test ran longer than its limit. No check and no ``except Exception`` takes it for its own."""
 
 
+class FixtureLimit(BodyLimit, Exception):
+    """The same in a fixture that reads the evidence: pytest puts away no fixture that raised anything else."""
+
+
 class BodyClock:
     """Counts the seconds of one body and ends it; works in the main thread only, where tests run."""
 
@@ -33,25 +37,39 @@ class BodyClock:
         self._left = seconds
         self._since: float | None = None  # when the clock was last started; None while it stands still
         self._changed = threading.Condition()
-        self._over = False
+        self._round: object | None = None  # what is set while a part of the body may be ended
+        self.fired = False  # the body may have caught it
+        self._kind: type[BodyLimit] = BodyLimit
+
+    def allow(self, seconds: float) -> None:
+        """Another limit, before any of it is used."""
+        self.seconds = self._left = seconds
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """The body runs in this context. Raises BodyLimit in it."""
+    def running(self, *, waiting: bool = False) -> Iterator[None]:
+        """The body runs in this context, or ``waiting`` for :meth:`start` its fixtures. Raises BodyLimit in it."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = signal.signal(signal.SIGVTALRM, self._end)
-        self._set_timer()
-        watch = threading.Thread(target=self._watch, name="rollout-body", daemon=True)
-        self._since = time.monotonic()
-        watch.start()
+        self._round = object()
+        self._kind = FixtureLimit if waiting else BodyLimit
         try:
+            if not waiting:
+                self.start()
             yield
         finally:
             self._stop()
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, before)
+
+    def start(self) -> None:
+        """From here on the time counts; nothing outside of :meth:`running`."""
+        if self._round is None or self._since is not None:
+            return
+        self._set_timer()
+        self._since = time.monotonic()
+        threading.Thread(target=self._watch, args=(self._round,), name="rollout-body", daemon=True).start()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -67,7 +85,7 @@ class BodyClock:
             yield
         finally:
             with self._changed:
-                if was is not None and not self._over:
+                if was is not None and self._round is not None:
                     self._since = time.monotonic()
                     self._set_timer()
                     self._changed.notify()
@@ -77,14 +95,16 @@ class BodyClock:
         signal.setitimer(signal.ITIMER_VIRTUAL, min(max(self._left, _SOON), _LONGEST), _AGAIN)
 
     def _stop(self) -> None:
-        self._over = True  # first of all: no signal ends anything from here on
+        self._round = None  # first of all: no signal ends anything from here on
         with self._changed:
+            if self._since is not None:
+                self._left -= time.monotonic() - self._since
             self._since = None
             self._changed.notify()
 
-    def _watch(self) -> None:
+    def _watch(self, of: object) -> None:
         with self._changed:
-            while not self._over:
+            while self._round is of:
                 left = None if self._since is None else self._left - (time.monotonic() - self._since)
                 if left is not None and left <= 0:
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGVTALRM)
@@ -93,5 +113,6 @@ class BodyClock:
 
     def _end(self, number: int, frame: Any) -> None:
         __tracebackhide__ = True  # pytest shows the suite's line, not ours
-        if not self._over and self._since is not None:
-            raise BodyLimit(f"the body of the test took longer than {self.seconds:g} s")
+        if self._round is not None and self._since is not None:
+            self.fired = True
+            raise self._kind(f"the body of the test took longer than {self.seconds:g} s")

@@ -22,7 +22,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a body came to on one bundle. ``accepted`` says that the rollout passed.
 
     ``where`` names the type and the place of what was raised; ``in_process`` that candidate code ran in the
-    process of a verdict.
+    process of a verdict, ``limited`` that a limit had a part in it, and ``seeded`` that the body looked at what tells
+    the samples of a task apart.
     """
 
     end: Literal["passed", "assertion", "error", "skipped", "infra"]
@@ -34,6 +35,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     direct: bool = False
     in_process: bool = False
+    limited: bool = False
+    seeded: bool = False
+
+    @property
+    def telling(self) -> bool:
+        """Whether it shows anything of the checks: another time, a machine may be quick enough for a limit."""
+        return self.end != "infra" and not self.limited
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +54,20 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     def weights(self) -> Mapping[str, float] | None:
         """The checks that a right solution records, with their weights; None where that is not known."""
         oracle = self.oracle
-        if oracle is None or not oracle.accepted or oracle.direct or not oracle.checks:
+        if oracle is None or not oracle.telling or not oracle.accepted or oracle.direct or not oracle.checks:
             return None
         return {check.name: check.weight for check in oracle.checks}
+
+    @property
+    def seeded(self) -> bool:
+        """Whether it holds for one seed of the task."""
+        return any(facts is not None and facts.seeded for facts in (self.oracle, self.noop))
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it may be kept: the no-op's may have met a limit, since what there is to mend may be a loop."""
+        oracle, noop = self.oracle, self.noop
+        return noop is not None and noop.end != "infra" and (oracle is None or oracle.telling)
 
 
 def blame(body: Body, control: Control) -> Blame:
@@ -57,9 +76,9 @@ def blame(body: Body, control: Control) -> Blame:
     On the oracle's bundle any crash shows that the checks are broken. On the no-op's, only the same
     one does, and not for certain: a candidate can leave behind what the no-op leaves, nothing.
     """
-    if control.oracle is not None and control.oracle.end != "infra":
+    if control.oracle is not None and control.oracle.telling:
         return "evaluator" if control.oracle.end in ("error", "skipped") else "candidate"
-    if control.noop is not None and control.noop.end != "infra":
+    if control.noop is not None and control.noop.telling:
         same = control.noop.end == body.end and control.noop.where == body.where
         return "unknown" if same else "candidate"
     return "unknown"

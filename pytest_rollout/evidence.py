@@ -18,11 +18,11 @@ from pytest_rollout.diff import Diff
 from pytest_rollout.errors import EvaluatorError, EvidenceError
 from pytest_rollout.evaluated import Exec, TestRun
 
-__all__ = ["Bundle", "Judging", "Reader", "looked", "parse_json"]
+__all__ = ["Bundle", "Judging", "Reader", "looked", "parse_json", "told_apart"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _MAX_JSON_BYTES = 16 << 20
-_CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.unreadable"})
+_CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.paths", "changes.unreadable"})
 _MAX_JSON_DEPTH = 200
 _MAX_DIGITS = 4000
 
@@ -59,7 +59,7 @@ class Bundle:
     def __init__(self, record: BundleRecord, reader: Reader, folder: Path, evaluator: Judging | None = None) -> None:
         self._record, self._reader, self.folder = record, reader, folder
         self._judging = evaluator
-        self._looked = False
+        self._looked = self._told_apart = False
 
     def __repr__(self) -> str:
         return f"<Bundle {self._record.identity.rollout}>"
@@ -68,10 +68,14 @@ class Bundle:
         self._looked = True
         return self._record
 
+    def _tell_apart(self) -> BundleRecord:
+        self._told_apart = True
+        return self._record
+
     @property
     def rollout_id(self) -> str:
         """The explicit id of the rollout."""
-        return self._record.identity.rollout
+        return self._tell_apart().identity.rollout
 
     @property
     def task_id(self) -> str:
@@ -81,7 +85,7 @@ class Bundle:
     @property
     def sample(self) -> int:
         """Which sample of the task this is, from 0."""
-        return self._record.identity.sample
+        return self._tell_apart().identity.sample
 
     @property
     def attempt(self) -> int:
@@ -91,12 +95,12 @@ class Bundle:
     @property
     def seed(self) -> int:
         """The seed of the sample."""
-        return self._record.pins.seed
+        return self._tell_apart().pins.seed
 
     @property
     def pins(self) -> Pins:
         """What must be equal for two results to be comparable."""
-        return self._record.pins
+        return self._tell_apart().pins
 
     @property
     def exit_code(self) -> int | None:
@@ -256,6 +260,11 @@ def _whole(record: BundleRecord) -> BundleRecord:
 def looked(bundle: Bundle) -> bool:
     """Whether anything of the evidence was looked at."""
     return bundle._looked
+
+
+def told_apart(bundle: Bundle) -> bool:
+    """Whether anything was looked at that tells the samples of a task apart."""
+    return bundle._told_apart
 
 
 def parse_json(text: str, what: str) -> Any:

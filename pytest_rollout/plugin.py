@@ -189,7 +189,11 @@ def _phase(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    return (yield from _phase(item))
+    session = active(item.config)
+    if session is None or not session.knows(item):
+        return (yield)
+    with session.state(item).clock.running(waiting=True):
+        return (yield from _phase(item))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -202,7 +206,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from _phase(item))
 
 
-@pytest.hookimpl(wrapper=True, trylast=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the time limits of other plugins
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
     session = active(item.config)
     if session is not None and session.knows(item):
@@ -215,10 +219,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     session = active(pyfuncitem.config)
     if session is None or not session.knows(pyfuncitem):
         return (yield)
-    session.judge_of_session.before_body(pyfuncitem)
-    with session.state(pyfuncitem).clock.running():
+    state = session.state(pyfuncitem)
+    session.judge_of_session.before_body(state, pyfuncitem.funcargs)
+    with state.clock.running():
         result = yield
-    session.judge_of_session.after_body(session.state(pyfuncitem))
+    session.judge_of_session.after_body(state)
     return result
 
 

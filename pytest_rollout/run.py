@@ -240,7 +240,7 @@ class Run:
         if job.trial is None:
             folder = self.folder.new_attempt(job.task.id, job.sample, 1)
         else:
-            folder = self.folder.new_trial(job.task.id, job.trial)
+            folder = self.folder.new_trial(job.task.id, job.sample, f"{job.trial}-{self.worker}")
         seed = job.task.seed + job.sample
         episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=1, seed=seed)
         request = Request(

@@ -35,6 +35,11 @@ class Evaluator:
         self.in_process = False
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
 
+    @property
+    def limited(self) -> bool:
+        """Whether an evaluation ended by its limit."""
+        return self._trees.limited
+
     def run_tests(self, files: object, expect: Sequence[str] | None, proxy: Sequence[str]) -> TestRun:
         with self._evaluating("run_tests", proxy=list(proxy)) as facts:
             found = run_tests(self._trees, self._trees.hidden(files), expect, proxy)

@@ -123,6 +123,11 @@ def _judged(wanted: Sequence[str], ended: Exec, report: int, *, only: bool, in_p
                 f"run_tests(proxy=…): {found['loaded']!r} is also the name of a module that the tests run with",
                 hint="Call its functions with bundle.call(), or let the task name the module otherwise.",
             )
+        if not in_process and isinstance(found, dict) and "unknown" in found:
+            raise EvaluatorError(
+                f"run_tests(proxy=…): the hidden tests import {found['unknown']!r}, which is not there for them",
+                hint="Name it in proxy= too if it is the candidate's; lay it beside the tests if it is yours.",
+            )
         problem = _take(found, wanted, only, tests, messages) if found is not None else _no_report(ended)
     except EvidenceError as error:
         problem = error.message

@@ -47,6 +47,7 @@ class Trees:
         self._stage, self._view = stage, view
         self._layers: list[str] = []
         self._restored: tuple[str, ...] | None = None
+        self.limited = False  # whether a command ended by the limit of an evaluation
         self._folders: dict[Path, Hidden] = {}
 
     @property
@@ -169,9 +170,11 @@ class Trees:
     def run_command(self, stage: Stage, command: Command, cancel: Cancel) -> Exec:
         """Run a command until it ends or is cancelled."""
         try:
-            return self._captured(stage, command, cancel)
+            ended = self._captured(stage, command, cancel)
         except OSError as error:
             raise recording_error("what an evaluation prints", tempfile.gettempdir(), error) from error
+        self.limited = self.limited or ended.termination == "wall_limit"
+        return ended
 
     def _captured(self, stage: Stage, command: Command, cancel: Cancel) -> Exec:
         with tempfile.TemporaryDirectory(prefix="rollout-evaluation-") as folder:

@@ -100,7 +100,7 @@ class LocalExecutor:
             process.stderr.close()
             process.wait()
         if not dead:
-            raise HostError("the agent's process was killed and did not end")
+            raise HostError("the agent's process was killed and did not end", forgeable=True)
         duration, code = time.monotonic() - began, process.returncode
         return ended(
             stop,

@@ -106,7 +106,7 @@ class SandboxExecutor:
             sandbox.finish()
             raise
         if not dead:
-            raise HostError("the processes of the sandbox were killed and did not end")
+            raise HostError("the processes of the sandbox were killed and did not end", forgeable=True)
         return stop, dead
 
     def _ended(

@@ -5,7 +5,7 @@ host. So it may not trace or read other processes, take their descriptors, use k
 sockets, or reach any of that through io_uring or another architecture's calls. Tracing among the
 agent's own processes goes with it: no debugger works in a stage. A sealed command leaves nothing
 that stays when its processes are gone either: no System V object, message queue or closed connection,
-no limit, priority or processor of another process's.
+no limit, priority or processor of another process's, no hint on a file.
 
 The program is classic BPF as in seccomp(2); the numbers are those of the kernel's tables.
 """
@@ -22,7 +22,8 @@ __all__ = ["filter_program"]
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+_SET_HINT, _SET_FILE_HINT = 1036, 1038  # F_SET_RW_HINT, F_SET_FILE_RW_HINT
 _AF_UNIX, _AF_VSOCK = 1, 40
 _X32 = 0x40000000
 
@@ -34,6 +35,7 @@ class _Table(msgspec.Struct, frozen=True):
     refused: tuple[int, ...]
     lasting: tuple[int, ...]
     prlimit: int
+    fcntl: int
     socket: int
 
 
@@ -46,6 +48,7 @@ _TABLES = {
         refused=(101, 310, 311, 312, 248, 249, 250, 323, 438),
         lasting=(29, 64, 68, 240, 141, 142, 144, 203, 314, 251),
         prlimit=302,
+        fcntl=72,
         socket=41,
     ),
     "aarch64": _Table(
@@ -53,6 +56,7 @@ _TABLES = {
         refused=(117, 270, 271, 272, 217, 218, 219, 282, 438),
         lasting=(194, 190, 186, 180, 140, 118, 119, 122, 274, 30),
         prlimit=261,
+        fcntl=25,
         socket=198,
     ),
 }
@@ -75,6 +79,8 @@ def filter_program(machine: str | None = None, *, sealed: bool = False) -> bytes
     if sealed:  # of its own process only
         lines += [(_EQUAL, 0, 4, table.prlimit), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
         lines += [(_EQUAL, 0, 1, 0), (_RETURN, 0, 0, allow), (_RETURN, 0, 0, refuse)]
+        lines += [(_EQUAL, 0, 5, table.fcntl), (_LOAD, 0, 0, _SECOND_ARGUMENT), (_EQUAL, 1, 0, _SET_HINT)]
+        lines += [(_EQUAL, 0, 1, _SET_FILE_HINT), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, allow)]
     lines += [(_EQUAL, 0, 3, table.socket), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
     lines += [(_EQUAL, 1, 0, _AF_UNIX) if sealed else (_EQUAL, 0, 1, _AF_VSOCK)]
     lines += [(_RETURN, 0, 0, refuse), (_RETURN, 0, 0, allow)]

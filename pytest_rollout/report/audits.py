@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_rollout.control import Facts
+from pytest_rollout.identity import rollout_id
 from pytest_rollout.plain import xml_text
 from pytest_rollout.report.inert import one_line
+from pytest_rollout.report.junit import ROLLOUT_PROPERTY, CaseVerdict
 from pytest_rollout.report.terminal import figure, plural
 from pytest_rollout.store.facts import AuditRecord, TaskAudit, Trial
 
-__all__ = ["audit_lines", "audit_properties", "trial_lines"]
+__all__ = ["audit_lines", "audit_case", "audit_properties", "trial_lines"]
 
 _MAX_TASKS = 200
 
@@ -55,8 +57,21 @@ def audit_properties(audit: TaskAudit, run: str) -> list[tuple[str, str]]:
         "rollout.audit": audit.verdict,
         "rollout.audit_reason": audit.reason,
         "rollout.run_id": run,
+        ROLLOUT_PROPERTY: rollout_id(run, audit.task, 0),
         "rollout.task": audit.task,
         "rollout.evaluator_revision": audit.evaluator_revision,
         **{f"rollout.trial.{trial.name}": _score(trial.facts) for trial in audit.trials},
     }
     return [(xml_text(name), xml_text(value)) for name, value in values.items()]
+
+
+def audit_case(audit: TaskAudit, run: str) -> CaseVerdict:
+    """What JUnit says of one audited task: a failure of the type ``audit.weak`` or ``audit.unknown``, or none."""
+    properties = audit_properties(audit, run)
+    return CaseVerdict(
+        rollout=dict(properties)[ROLLOUT_PROPERTY],
+        outcome="failed" if audit.failed else "passed",
+        type=f"audit.{audit.verdict}",
+        message=xml_text(f"{audit.verdict}: {audit.reason}"),
+        properties=tuple(properties),
+    )

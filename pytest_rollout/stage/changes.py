@@ -23,10 +23,11 @@ __all__ = ["Delta", "ListingBounds", "list_changes"]
 
 
 class ListingBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is listed: changed entries (of one folder and in all), and levels of folders."""
+    """How much is listed: changed entries (of one folder and in all), levels of folders, bytes of paths and links."""
 
     entries: int = 50_000
     depth: int = 200
+    paths: int = 8 * 2**20
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,19 +68,26 @@ _TYPES: tuple[tuple[Callable[[int], bool], FileType], ...] = (
 )
 
 
+_UNITS = {"entries": "entries", "depth": "levels of folders", "paths": "bytes of paths"}
+
+
 def list_changes(view: View, bounds: ListingBounds) -> tuple[list[Delta], list[Finding]]:
     """The differences in the order of their paths, and a finding for a bound that was hit."""
     source = _of_overlay(view, bounds) if isinstance(view, OverlayView) else _of_copy(view, bounds)
     found: list[Delta] = []
     findings: list[Finding] = []
+    named = 0
     try:
         for delta in source:
+            named += len(delta.path) + (delta.info.st_size if stat.S_ISLNK(delta.info.st_mode) else 0)
+            if named > bounds.paths:
+                raise Bound("paths", bounds.paths)
             if len(found) >= bounds.entries:
                 raise Bound("entries", bounds.entries)
             found.append(delta)
     except Bound as bound:
         findings.append(
-            Finding(code=f"changes.{bound.what}", message=f"the listing stopped at {bound.limit} {bound.what}")
+            Finding(code=f"changes.{bound.what}", message=f"the listing stopped at {bound.limit} {_UNITS[bound.what]}")
         )
     except OSError as error:
         findings.append(Finding(code="changes.unreadable", message=f"the listing stopped: {error.strerror}"))

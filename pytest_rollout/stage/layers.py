@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_rollout.errors import ConfigError, EvidenceError
 from pytest_rollout.stage.changes import Delta
-from pytest_rollout.stage.reader import glob_pattern
+from pytest_rollout.stage.globs import Glob
 from pytest_rollout.stage.tree import lstat, open_path, reading, show
 from pytest_rollout.stage.view import View, is_whiteout
 
@@ -27,8 +27,8 @@ __all__ = ["copy_tree", "merge_layer", "protected", "text_path", "write_restored
 
 def protected(paths: Iterable[str], patterns: Sequence[str]) -> set[str]:
     """The paths (as shown) that a pattern protects; ``tests/**`` is all that lies below ``tests``."""
-    compiled = [glob_pattern(pattern) for pattern in patterns]
-    return {path for path in paths if any(fits.fullmatch(path) for fits in compiled)}
+    compiled = [Glob(pattern) for pattern in patterns]
+    return {path for path in paths if any(glob.fits(path) for glob in compiled)}
 
 
 def write_restored(view: View, deltas: Sequence[Delta], patterns: Sequence[str], layer: str) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 
 from pytest_rollout.errors import EvidenceError
+from pytest_rollout.stage.globs import Glob
 from pytest_rollout.stage.tree import Bound, open_path, read_file, show
 from pytest_rollout.stage.view import View
 
-__all__ = ["MAX_READ", "StageReader", "glob_pattern"]
+__all__ = ["MAX_READ", "StageReader"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 MAX_READ = 64 * 2**20
@@ -61,7 +61,7 @@ class StageReader:
 
     def glob(self, pattern: str) -> list[str]:
         """The paths that fit, sorted; ``**`` crosses folders. At most 50,000 entries are looked at."""
-        fits = glob_pattern(pattern)
+        glob = Glob(pattern)
         found, pending, seen = [], [(b"", 1)], 0
         while pending:
             at, depth = pending.pop()
@@ -74,7 +74,7 @@ class StageReader:
             seen += len(listed)
             if seen > MAX_GLOB_ENTRIES:
                 raise EvidenceError(f"the stage holds more than {MAX_GLOB_ENTRIES} entries, the most that is listed")
-            found += [os.fsdecode(entry.path) for entry in listed if fits.fullmatch(os.fsdecode(entry.path))]
+            found += [os.fsdecode(entry.path) for entry in listed if glob.fits(os.fsdecode(entry.path))]
             pending += [(entry.path, depth + 1) for entry in listed if entry.is_folder]
         return sorted(found)
 
@@ -128,30 +128,3 @@ def _relative(path: str | os.PathLike[str]) -> bytes:
     if raw.startswith(b"/") or b".." in parts or not parts or b"\0" in raw:
         raise EvidenceError(f"{show(raw)!r} is not a path inside the stage: write it relative, without '..'")
     return b"/".join(parts)
-
-
-def glob_pattern(pattern: str) -> re.Pattern[str]:
-    """A compiled glob over whole relative paths: ``*`` and ``?`` stay in a folder, ``**`` does not."""
-    out, at = [], 0
-    while at < len(pattern):
-        rest = pattern[at:]
-        if rest.startswith("**/"):
-            out.append("(?:[^/]+/)*")
-            at += 3
-        elif rest.startswith("**"):
-            out.append(".*")
-            at += 2
-        elif (group := re.match(r"\[(!?)([^]/]+)\]", rest)) is not None and _is_set(group[2]):
-            inside = re.sub(r"[\\^\[&~|]", r"\\\g<0>", group[2])
-            out.append(f"(?!/)[{'^' if group[1] else ''}{inside}]")
-            at += group.end()
-        else:
-            out.append({"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0])))
-            at += 1
-    return re.compile("".join(out), re.DOTALL)
-
-
-def _is_set(inside: str) -> bool:
-    """Whether the inside of brackets is a set: every range in it goes upwards."""
-    ranges = re.findall(r"(.)-(.)", inside, re.DOTALL)
-    return "--" not in inside and all(first <= last for first, last in ranges)

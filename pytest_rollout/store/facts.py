@@ -13,12 +13,12 @@ be read is one that is not there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict
 from pytest_rollout.control import Control, Facts
@@ -70,12 +70,16 @@ class FactsFolder:
         self._controls, self._audits = results.path / "controls", results.path / "audits"
 
     @contextmanager
-    def control_lock(self, key: str) -> Iterator[None]:
-        """Held by the process that makes the facts of a key; others wait. Raises RecordingError or HostError."""
+    def control_lock(self, key: str, patience: float) -> Iterator[None]:
+        """Held by the process that makes the facts of a key; others wait, but not longer than ``patience`` seconds.
+
+        Raises RecordingError or HostError.
+        """
         try:
             self._controls.mkdir(exist_ok=True)  # results that somebody removed are not begun again
             lock = FileLock(self._controls / f".{_name(key)}.lock", thread_local=False)
-            lock.acquire()
+            with suppress(Timeout):  # it is stuck; the same facts are made twice then
+                lock.acquire(timeout=patience)
         except OSError as error:
             raise recording_error("a control run", self._controls, error) from error
         try:

@@ -90,9 +90,9 @@ class RunFolder:
         """Make the folder of an attempt, in a run that was opened; raises RecordingError or HostError."""
         return self._new(self.attempt(task, sample, attempt))
 
-    def new_trial(self, task: str, name: str) -> Path:
+    def new_trial(self, task: str, sample: int, name: str) -> Path:
         """Make the folder of a trial of a task's checks, which is no rollout; raises as :meth:`new_attempt` does."""
-        return self._new(self.path / "trials" / task_folder(task) / name)
+        return self._new(self.path / "trials" / task_folder(task) / f"s{sample}" / name)
 
     def _new(self, path: Path) -> Path:
         try:

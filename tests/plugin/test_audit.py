@@ -173,7 +173,7 @@ def test_exists(bundle):
     assert block[2].strip().startswith("these scored too: noop (1), ")
     assert block[3] == "audit: .rollout/audits/latest.json"
     (case,) = ran.cases
-    assert case.verdict == "failure"
+    assert (case.verdict, case.type) == ("failure", "audit.weak")
     assert case.message.startswith("weak: these scored too: noop (1), ")
     assert case.properties["rollout.audit"] == "weak"
     assert case.properties["rollout.trial.noop"] == "1"

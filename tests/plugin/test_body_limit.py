@@ -59,6 +59,66 @@ def test_a_body_that_does_not_end(suite: Suite) -> None:
         )
 
 
+def test_fixtures_that_read_the_evidence_count_too(suite: Suite) -> None:
+    ran = suite.run("""
+        import re
+        import time
+
+        import pytest
+        from pytest_rollout import Limits
+
+        AS = "printf aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa > a"
+
+        @pytest.fixture
+        def before():
+            time.sleep(0.6)
+
+        @pytest.fixture
+        def parsed(before, bundle):
+            return bundle.exists("a") and re.fullmatch("(a+)+b", bundle.read_text("a"))
+
+        @pytest.fixture
+        def rollout_task(rollout_task):
+            limit = "400ms" if rollout_task.id.endswith("short") else "100s"
+            return rollout_task.replace(limits=Limits(body=limit).over(rollout_task.limits))
+
+        @pytest.mark.rollout(agent=AS)
+        def test_short(parsed, bundle):
+            assert not parsed
+
+        @pytest.mark.rollout(agent="sleep 0.6; echo 1 > b")
+        def test_in_time(before, parsed, bundle):
+            assert not parsed
+    """)
+    assert ran.verdicts == {"test_short": ("failed", None, 0.0), "test_in_time": ("passed", None, 1.0)}
+    assert ran.types["test_short"] == ("failure", "check_crashed")
+
+
+def test_a_limit_that_the_body_swallows_counts_all_the_same(suite: Suite) -> None:
+    ran = suite.run("""
+        import time
+
+        import pytest
+        from pytest_rollout import Limits
+
+        pytestmark = pytest.mark.rollout(agent="echo 1 > a", limits=Limits(body="300ms"))
+
+        def test_swallows(bundle):
+            try:
+                time.sleep(60 if bundle.exists("a") else 0)
+            except BaseException:
+                pass
+
+        def test_in_a_check(bundle, reward):
+            with reward.check("it", catch=(BaseException,)):
+                time.sleep(60 if bundle.exists("a") else 0)
+            reward.add("other", 1)
+    """)
+    assert ran.verdicts == {"test_swallows": ("failed", None, 0.0), "test_in_a_check": ("failed", None, 0.0)}
+    message = "the test raised BodyLimit: the body of the test went on after its limit of 0.3 s"
+    assert ran.score("test_swallows").message.startswith(message)
+
+
 def test_evaluations_do_not_count(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

@@ -124,7 +124,7 @@ COUNTING = """
 
     @pytest.mark.rollout(agent="echo 1 > a", samples=3)
     def test_counts(bundle, request):
-        with open(request.config.rootpath / "bodies", "a") as file:
+        with open(f"{request.config.rootpath}.bodies", "a") as file:  # not data of the suite
             print("agent" if bundle.exists("a") else "no-op", file=file)
         assert bundle.exists("a")
 """
@@ -132,7 +132,7 @@ COUNTING = """
 
 def test_new_checks_are_tried_once(suite: Suite) -> None:
     def bodies() -> list[str]:
-        place = suite.root / "bodies"
+        place = suite.root.with_name(f"{suite.root.name}.bodies")
         found = place.read_text("utf-8").split()
         place.unlink()
         return sorted(found)

@@ -396,7 +396,7 @@ def test_a_diff_that_would_take_minutes_counts_as_replaced() -> None:
     assert (file.added, file.removed) == (1, 1)
 
 
-@pytest.mark.parametrize("code", ["changes.entries", "changes.depth", "changes.unreadable"])
+@pytest.mark.parametrize("code", ["changes.entries", "changes.depth", "changes.paths", "changes.unreadable"])
 def test_a_list_of_changes_that_was_cut_short_is_not_given(make_bundle: Callable[..., Bundle], code: str) -> None:
     cut = make_bundle(findings=(Finding(code=code, message="the listing stopped"),))
     assert failure(lambda: cut.changes) == "the changes can't be told: the listing stopped"

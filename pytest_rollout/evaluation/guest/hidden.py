@@ -24,10 +24,17 @@ class Recorder:
         self.tests: dict[str, str] = {}
         self.messages: dict[str, str] = {}
         self.broken: list[list[str]] = []
+        self.unknown: list[str] = []  # modules that were imported and are not there
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             self.broken.append([report.nodeid, str(report.longrepr)[-2000:]])
+
+    def pytest_exception_interact(self, call: Any) -> None:
+        error = call.excinfo.value
+        for each in (error, error.__cause__):  # pytest tells of a failed import by an error of its own
+            if type(each) is ModuleNotFoundError and each.name:
+                self.unknown.append(each.name)
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         before = self.tests.get(item.nodeid)
@@ -88,6 +95,9 @@ def test(spec: Message) -> None:
         plugins=[recorder, *plugins_of(spec["conftests"])],
     )
     sys.stdout.flush()
+    if spec["proxy"] and recorder.unknown:  # no candidate has a part in that
+        answer_with(spec["report"], written({"unknown": recorder.unknown[0]}))
+        os._exit(0)
     report = {"exit": int(code), "tests": recorder.tests, "messages": recorder.messages, "broken": recorder.broken}
     answer_with(spec["report"], written(report))
     os._exit(0)

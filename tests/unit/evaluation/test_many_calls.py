@@ -159,6 +159,18 @@ def streams(word):
     os.write(2, word.encode())
     return found
 
+def hints(word):
+    """What is said of a file's use stays with its inode."""
+    found = []
+    for place in ("/stage/mod.py", "/usr/bin/env"):
+        fd = os.open(place, os.O_RDONLY)
+        found.append(fcntl.fcntl(fd, 1035, bytes(8)))  # F_GET_RW_HINT
+        try:
+            fcntl.fcntl(fd, 1036, (2 + int(word[-1]) % 4).to_bytes(8, "little"))
+        except OSError:
+            pass
+    return [each.hex() for each in found]
+
 def descriptors(word):
     """Everything that this process, and any other here, has open: its own answer, and nothing else of a call."""
     found = []
@@ -227,7 +239,7 @@ def test_no_call_sees_what_another_left(court: Court, way: str, nothing: Any) ->
     assert court.bundle(FILES).call_many(f"mod:{way}", WORDS) == [nothing] * 3
 
 
-@pytest.mark.parametrize("way", ["limit", "schedule", "orphans"])
+@pytest.mark.parametrize("way", ["limit", "schedule", "orphans", "hints"])
 def test_every_call_begins_as_the_first_did(court: Court, way: str) -> None:
     first, *others = court.bundle(FILES).call_many(f"mod:{way}", WORDS)
     assert others == [first] * 2
@@ -238,7 +250,7 @@ def test_folders_for_all_calls_are_made_as_new(court: Court) -> None:
     assert others == [[[], [], [], [0, False], [0, False], [0, False]]] * 2
 
 
-@pytest.mark.parametrize("way", ["file", "attributes", "connection", "shared", "limit", "schedule", "process"])
+@pytest.mark.parametrize("way", ["file", "attributes", "connection", "shared", "limit", "schedule", "process", "hints"])
 def test_such_traces_can_be_left_where_nothing_is_sealed(court: Court, way: str) -> None:
     source = f"""{LEAVING}
 

@@ -27,12 +27,13 @@ LASTING = {  # shmget, semget, msgget, mq_open; setpriority, sched_set*, ioprio_
     "x86_64": {29, 64, 68, 240, 141, 142, 144, 203, 314, 251},
     "aarch64": {194, 190, 186, 180, 140, 118, 119, 122, 274, 30},
 }
+FCNTL = {"x86_64": 72, "aarch64": 25}
 PRLIMIT = {"x86_64": 302, "aarch64": 261}
 
 
-def judge(program: bytes, number: int, arch: int, argument: int = 0) -> int:
+def judge(program: bytes, number: int, arch: int, argument: int = 0, second: int = 0) -> int:
     """Run the filter, as the kernel does: loads, jumps on equal and on at least, returns."""
-    data = {0: number, 4: arch, 16: argument}
+    data = {0: number, 4: arch, 16: argument, 24: second}
     lines = list(struct.iter_unpack("HBBI", program))
     at = accumulator = 0
     while True:
@@ -69,6 +70,9 @@ def test_a_sealed_command_makes_nothing_that_outlives_it_either(machine: str) ->
     assert judge(program, PRLIMIT[machine], ARCH[machine], 0) == ALLOW  # of itself
     families = {family: judge(program, SOCKET[machine], ARCH[machine], family) for family in range(50)}
     assert [family for family, verdict in families.items() if verdict == ALLOW] == [1]  # unix
+    orders = {order: judge(program, FCNTL[machine], ARCH[machine], 1, order) for order in range(1100)}
+    assert [order for order, verdict in orders.items() if verdict == REFUSE] == [1036, 1038]  # hints on a file
+    assert {verdict for order, verdict in orders.items() if order not in (1036, 1038)} == {ALLOW}
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -200,11 +200,22 @@ def test_a_bound_of_entries_counts_what_was_deleted(lab: Lab) -> None:
     assert len(deltas) <= 6
 
 
+def test_paths_and_targets_of_links_are_bounded_in_bytes(lab: Lab) -> None:
+    trial = lab.run("ln -s 0123456789 a; ln -s 01234 b; touch c")
+    whole, findings = trial.deltas(ListingBounds(paths=18))
+    assert ([delta.path for delta in whole], findings) == ([b"a", b"b", b"c"], [])
+    some, findings = trial.deltas(ListingBounds(paths=17))
+    assert len(some) == 2
+    assert [(finding.code, finding.message) for finding in findings] == [
+        ("changes.paths", "the listing stopped at 17 bytes of paths")
+    ]
+
+
 def test_a_bound_of_depth_is_a_finding_and_hides_nothing_that_is_higher_up(lab: Lab) -> None:
     trial = lab.run("mkdir -p zz/1/2/3/4/5/6; mkdir -p c/2/3; echo x > c/2/3/f; echo x > d/sub/deep", over=BASE)
     deltas, findings = trial.deltas(ListingBounds(depth=4))
     assert [(finding.code, finding.message) for finding in findings] == [
-        ("changes.depth", "the listing stopped at 4 depth")
+        ("changes.depth", "the listing stopped at 4 levels of folders")
     ]
     assert {"c/2/3/f", "d/sub/deep", "zz/1/2/3"} <= {show(delta.path) for delta in deltas}
 
