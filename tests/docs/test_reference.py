@@ -146,7 +146,7 @@ def environment() -> set[str]:
 def finding_codes() -> set[str]:
     """Codes as they are written, and those made of the name of a bound."""
     bounds = {f"changes.{what}" for what in source(r'Bound\("(\w+)"')}
-    assert len(bounds) == 2
+    assert len(bounds) == 3
     return source(r'Finding\(\s*code="([\w.]+)"') | bounds
 
 
