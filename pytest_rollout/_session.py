@@ -20,7 +20,7 @@ from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
 from pytest_rollout._settings import environment_of_worker, new_run, settings_of
 from pytest_rollout._state import State
-from pytest_rollout._trials import Trials
+from pytest_rollout._trials import Learning, Trials
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
@@ -150,8 +150,9 @@ class RolloutSession:
         for item, rollout in planned:
             item.stash[self._states] = State(item, rollout)
         self.trials = Trials(self._config, run, self._judge, self._states)
-        if run.settings.audit and not self._only_shows:
-            self._config.pluginmanager.register(Auditing(run, self.trials, self._states), "rollout-auditing")
+        if not self._only_shows:
+            plugin = Auditing(run, self.trials, self._states) if run.settings.audit else Learning(self._learn)
+            self._config.pluginmanager.register(plugin, "rollout-trials")
         if self._worker is not None:
             self._config.add_cleanup(self.close)
             return
@@ -262,9 +263,9 @@ class RolloutSession:
 
     # -- judging
 
-    def learn(self, item: pytest.Item) -> None:
+    def _learn(self, item: pytest.Item) -> None:
         """Before a rollout: which checks will score it, and what control runs and audits have shown of them."""
-        if self._only_shows or self.run_of_session.settings.audit:
+        if not self.knows(item):
             return
         state = self._state(item)
         try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -31,7 +33,7 @@ from pytest_rollout.run import Run
 from pytest_rollout.stage.baseline import fingerprint
 from pytest_rollout.task import Task
 
-__all__ = ["Tried", "Trials"]
+__all__ = ["Learning", "Trials", "Tried"]
 
 _EVALUATIONS = 10
 _NO_BODY = ("setuponly", "setupshow", "setupplan", "usepdb", "trace")
@@ -56,6 +58,21 @@ def _patience(task: Task) -> float:
     limits = task.limits
     assert limits.wall is not None and limits.evaluation is not None and limits.body is not None
     return 2 * (limits.wall + limits.body + _EVALUATIONS * limits.evaluation)
+
+
+class Learning:
+    """Registered where tests run: what is not known of a test's checks is found out before the test.
+
+    It is registered last, so that the wrappers of other plugins, time limits above all, begin when it is done.
+    """
+
+    def __init__(self, learn: Callable[[pytest.Item], None]) -> None:
+        self._learn = learn
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        self._learn(item)
+        return (yield)
 
 
 class Trials:

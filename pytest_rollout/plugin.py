@@ -206,14 +206,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from _phase(item))
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the time limits of other plugins
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
-    session = active(item.config)
-    if session is not None and session.knows(item):
-        session.learn(item)
-    return (yield)
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     session = active(pyfuncitem.config)

@@ -118,16 +118,8 @@ def _judged(wanted: Sequence[str], ended: Exec, report: int, *, only: bool, in_p
     problem = ""
     try:
         found = read_answer(report, "the report of the hidden tests")
-        if not in_process and isinstance(found, dict) and "loaded" in found:
-            raise EvaluatorError(
-                f"run_tests(proxy=…): {found['loaded']!r} is also the name of a module that the tests run with",
-                hint="Call its functions with bundle.call(), or let the task name the module otherwise.",
-            )
-        if not in_process and isinstance(found, dict) and "unknown" in found:
-            raise EvaluatorError(
-                f"run_tests(proxy=…): the hidden tests import {found['unknown']!r}, which is not there for them",
-                hint="Name it in proxy= too if it is the candidate's; lay it beside the tests if it is yours.",
-            )
+        if not in_process and isinstance(found, dict):
+            _check_use(found)
         problem = _take(found, wanted, only, tests, messages) if found is not None else _no_report(ended)
     except EvidenceError as error:
         problem = error.message
@@ -135,6 +127,24 @@ def _judged(wanted: Sequence[str], ended: Exec, report: int, *, only: bool, in_p
         problem = "the hidden tests did not end within the limit of an evaluation"
     output = printable(ended.output.replace("\t", "    ").replace("\r\n", "\n"))
     return TestRun(tests=tests, output=output, problem=problem, in_process=in_process, messages=messages)
+
+
+def _check_use(found: dict[str, Any]) -> None:
+    """Raise EvaluatorError for what hidden tests got wrong about a proxy.
+
+    The candidate's values may have led them to it, where some were told before.
+    """
+    if "loaded" in found:
+        raise EvaluatorError(
+            f"run_tests(proxy=…): {found['loaded']!r} is also the name of a module that the tests run with",
+            hint="Call its functions with bundle.call(), or let the task name the module otherwise.",
+        )
+    if "mistake" in found:
+        raise EvaluatorError(
+            f"run_tests(proxy=…): {printable(str(found['mistake']))}",
+            hint="The tests have their own files, what is installed beside pytest, and the modules named in proxy=.",
+            forgeable=bool(found.get("told")),
+        )
 
 
 def _no_report(ended: Exec) -> str:

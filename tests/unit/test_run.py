@@ -454,7 +454,8 @@ def test_a_verdict_of_a_process_with_candidate_code_is_recorded_so(make_run: Mak
 def test_a_trial_of_checks_lies_apart_from_the_rollouts(make_run: Make, cancel: Cancel) -> None:
     run = make_run(**LOCAL)
     attempt = run.rollout(job(trial="noop"), NoopAgent(), cancel)
-    assert attempt.folder.parts[-3::2] == ("trials", "noop")
+    assert attempt.folder.parts[-4] == "trials"
+    assert attempt.folder.parts[-2:] == ("s0", f"noop-{run.worker}")
     assert attempt.folder.is_relative_to(run.folder.path)
     assert not (run.folder.path / "rollouts").exists()
     attempt.finish(keep=False)

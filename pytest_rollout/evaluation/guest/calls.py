@@ -57,7 +57,7 @@ def call_one(request: int, response: int) -> None:
     asked = json.loads(os.pread(request, os.fstat(request).st_size, 0))
     os.close(request)
     see_candidate_first()
-    answer_with(response, written(answer(asked)))
+    answer_with(response, written(answer(asked["target"], asked["args"], asked["kwargs"])))
 
 
 def _leave_the_streams() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_rollout.evaluation.guest.modules import STAGE, see_candidate_behind_the_library, trust_no_more_bytecode
-from pytest_rollout.evaluation.guest.proxy import Channel, Finder
+from pytest_rollout.evaluation.guest.proxy import Channel, Finder, Misuse
 from pytest_rollout.evaluation.guest.values import Message, answer_with, written
 
 __all__ = ["test"]
@@ -24,7 +24,7 @@ class Recorder:
         self.tests: dict[str, str] = {}
         self.messages: dict[str, str] = {}
         self.broken: list[list[str]] = []
-        self.unknown: list[str] = []  # modules that were imported and are not there
+        self.mistakes: list[str] = []  # what no candidate has a part in, where its code is elsewhere
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -34,7 +34,11 @@ class Recorder:
         error = call.excinfo.value
         for each in (error, error.__cause__):  # pytest tells of a failed import by an error of its own
             if type(each) is ModuleNotFoundError and each.name:
-                self.unknown.append(each.name)
+                self.mistakes.append(f"the hidden tests import {each.name!r}, which is not there for them")
+            elif isinstance(each, Misuse):
+                self.mistakes.append(str(each))
+            elif type(each).__name__ == "FixtureLookupError":
+                self.mistakes.append(f"the hidden tests ask for the fixture {each.argname!r}, which is not there")
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         before = self.tests.get(item.nodeid)
@@ -81,7 +85,8 @@ def test(spec: Message) -> None:
         if loaded:  # a test would get the module that is there
             answer_with(spec["report"], written({"loaded": loaded[0]}))
             os._exit(0)
-        sys.meta_path.insert(0, Finder(spec["proxy"], Channel(spec["socket"])))
+        channel = Channel(spec["socket"])
+        sys.meta_path.insert(0, Finder(spec["proxy"], channel))
         sys.path.insert(0, STAGE)  # the tree holds the evaluator's files only
     else:
         see_candidate_behind_the_library()
@@ -95,8 +100,8 @@ def test(spec: Message) -> None:
         plugins=[recorder, *plugins_of(spec["conftests"])],
     )
     sys.stdout.flush()
-    if spec["proxy"] and recorder.unknown:  # no candidate has a part in that
-        answer_with(spec["report"], written({"unknown": recorder.unknown[0]}))
+    if spec["proxy"] and recorder.mistakes:
+        answer_with(spec["report"], written({"mistake": recorder.mistakes[0], "told": channel.told}))
         os._exit(0)
     report = {"exit": int(code), "tests": recorder.tests, "messages": recorder.messages, "broken": recorder.broken}
     answer_with(spec["report"], written(report))

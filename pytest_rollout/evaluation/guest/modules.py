@@ -6,6 +6,7 @@ import importlib
 import importlib.machinery
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_rollout.evaluation.guest.values import Message, describe, plain
@@ -83,9 +84,9 @@ def found(module: Any, name: str) -> Any:
     return value
 
 
-def answer(request: Message) -> Message:
-    """Run one function of the candidate's and say what came of it."""
-    module, _, name = request["target"].partition(":")
+def answer(target: str, args: Sequence[Any], kwargs: Message, write: Callable[[Any], Any] = plain) -> Message:
+    """Run one function of the candidate's and say what came of it, its value as ``write`` writes it."""
+    module, _, name = target.partition(":")
     try:
         function = found(load(module), name)
     except (ImportError, AttributeError) as error:
@@ -93,10 +94,10 @@ def answer(request: Message) -> Message:
     except BaseException as error:
         return describe(error)
     try:
-        value = function(*request["args"], **request["kwargs"])
+        value = function(*args, **kwargs)
     except BaseException as error:
         return describe(error)
     try:
-        return {"ok": True, "value": plain(value)}
+        return {"ok": True, "value": write(value)}
     except (TypeError, RecursionError) as error:
         return {"ok": False, "kind": "not plain", "type": type(error).__name__, "text": str(error)}

@@ -1,7 +1,8 @@
 """Proxied modules: a test process without candidate code asks, another process answers.
 
 The verb ``serve`` is the candidate's side. :class:`Finder` is the test's: what a test imports from a proxied
-module stands for the other side, and only plain values cross.
+module stands for the other side, and only plain values cross. What a function does to a list, a dict or a set that it
+is given is done again to the test's own.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_rollout.evaluation.guest.modules import answer, found, load, see_candidate_first
-from pytest_rollout.evaluation.guest.values import CROSSING, MAX_ANSWER, Message, describe, encode, plain, written
+from pytest_rollout.evaluation.guest.values import (
+    CROSSING,
+    MAX_ANSWER,
+    Message,
+    describe,
+    encode,
+    packed,
+    unpacked,
+    written,
+)
 
-__all__ = ["CandidateError", "Channel", "Finder", "serve"]
+__all__ = ["CandidateError", "Channel", "Finder", "Misuse", "serve"]
 
 _ENDING = (StopIteration, StopAsyncIteration)
 
@@ -28,9 +38,21 @@ def serve(spec: Message) -> None:
     stream = socket.socket(fileno=spec["socket"]).makefile("rwb")
     while line := stream.readline(MAX_ANSWER):
         request = json.loads(line)
-        message = answer(request) if request["verb"] == "call" else attribute(request["target"])
+        message = called(request) if request["verb"] == "call" else attribute(request["target"])
         stream.write(written(message) + b"\n")
         stream.flush()
+
+
+def called(request: Message) -> Message:
+    """What came of a call, and of its arguments where it changed them."""
+    args, kwargs = unpacked(request["args"]), unpacked(request["kwargs"])
+    message = answer(request["target"], args, kwargs, packed)
+    try:
+        after = [packed(args), packed(kwargs)]
+    except (TypeError, RecursionError) as error:
+        text = f"{error} in an argument"
+        return {"ok": False, "kind": "not plain", "type": type(error).__name__, "text": text}
+    return message if after == [request["args"], request["kwargs"]] else {**message, "changed": after}
 
 
 def attribute(target: str) -> Message:
@@ -50,7 +72,7 @@ def attribute(target: str) -> Message:
     if callable(value):
         return {"ok": True, "is": "function"}
     try:
-        return {"ok": True, "is": "value", "value": plain(value)}
+        return {"ok": True, "is": "value", "value": packed(value)}
     except (TypeError, RecursionError) as error:
         return {"ok": False, "kind": "not plain", "type": type(error).__name__, "text": str(error)}
 
@@ -59,15 +81,23 @@ class CandidateError(AssertionError):
     """The candidate's code could not be asked, or gave what can't cross."""
 
 
+class Misuse(Exception):
+    """A hidden test asks of a proxied module what no proxy can give, whatever the candidate wrote."""
+
+
 class Channel:
-    """The test process's side of a proxy: one request, one answer."""
+    """The test process's side of a proxy: one request, one answer.
+
+    ``told`` says whether a value of the candidate's came over it.
+    """
 
     def __init__(self, fd: int) -> None:
         self._stream = socket.socket(fileno=fd).makefile("rwb")
+        self.told = False
 
     def ask(self, verb: str, target: str, args: Sequence[Any] = (), kwargs: Message | None = None) -> Message:
-        """What the candidate's side says; raises CandidateError, and TypeError for what can't cross."""
-        request = {"verb": verb, "target": target, "args": plain(list(args)), "kwargs": plain(kwargs or {})}
+        """What the candidate's side says; raises CandidateError, and TypeError or ValueError for what can't cross."""
+        request = {"verb": verb, "target": target, "args": packed(list(args)), "kwargs": packed(kwargs or {})}
         try:
             self._stream.write(encode(request) + b"\n")
             self._stream.flush()
@@ -82,6 +112,7 @@ class Channel:
             raise CandidateError(f"{target}: the candidate's process answered what can't be read: {error}") from None
         if type(message) is not dict or type(message.get("ok")) is not bool:
             raise CandidateError(f"{target}: the candidate's process gave an answer of another form")
+        self.told = self.told or bool({"value", "changed"} & message.keys()) or message.get("kind") == "raised"
         return message
 
 
@@ -107,13 +138,57 @@ def raised(target: str, message: Message) -> Exception:
     return CandidateError(f"{target} is not there: {text}")
 
 
+def value_of(target: str, written: Any) -> Any:
+    """A value that crossed; raises CandidateError for what nobody packed."""
+    try:
+        return unpacked(written)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CandidateError(f"{target}: the candidate's process gave what can't be read: {error}") from None
+
+
+def change_again(target: str, args: Sequence[Any], kwargs: Message, changed: Any) -> None:
+    """Do to the arguments of a test what the call did to its copies; raises CandidateError."""
+    after = value_of(target, changed)
+    if type(after) is not list or len(after) != 2:
+        raise CandidateError(f"{target}: the candidate's process gave an answer of another form")
+    _become(list(args), after[0])
+    _become(dict(kwargs), after[1])
+
+
+def _become(old: Any, new: Any) -> Any:
+    """``old``, changed in place to equal ``new`` where both are of one mutable type; else ``new``."""
+    if type(old) is list and type(new) is list:
+        kept = [_become(mine, other) for mine, other in zip(old, new, strict=False)]
+        old[:] = [*kept, *new[len(kept) :]]
+    elif type(old) is dict and type(new) is dict:
+        after = {key: _become(old[key], value) if key in old else value for key, value in new.items()}
+        old.clear()
+        old.update(after)
+    elif type(old) is set and type(new) is set:
+        old.clear()
+        old.update(new)
+    elif type(old) is tuple and type(new) is tuple and len(old) == len(new):
+        for mine, other in zip(old, new, strict=True):
+            _become(mine, other)
+    else:
+        return new
+    return old
+
+
 class Proxy:
     """What a test gets for a module of the candidate's."""
 
     def __init__(self, name: str, channel: Channel) -> None:
         self.__dict__.update(__name__=name, __path__=[], __spec__=None, __file__=None, _channel=channel)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not isinstance(value, Proxy) and not name.startswith("__"):  # Python's import sets these
+            raise Misuse(f"the hidden tests set {self.__name__}.{name}, which changes nothing for the candidate's code")
+        self.__dict__[name] = value
+
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            raise Misuse(f"'from {self.__name__} import *' takes nothing from a proxied module: name what is imported")
         if name.startswith("__"):
             raise AttributeError(name)
         target = f"{self.__name__}:{name}"
@@ -124,7 +199,7 @@ class Proxy:
         if message.get("is") == "function":
             return self._function(target)
         if message.get("is") == "value":
-            return plain(message.get("value"))
+            return value_of(target, message.get("value"))
         raise CandidateError(
             f"{target} is a {message.get('is')}; a proxied module offers functions and plain values. "
             "Test it through a function that gives plain values, or without proxy="
@@ -135,12 +210,12 @@ class Proxy:
             try:
                 message = self._channel.ask("call", target, args, kwargs)
             except (TypeError, ValueError) as error:
-                raise CandidateError(
-                    f"{target} was given {error}; {CROSSING} to the candidate. Pass such values, or test without proxy="
-                ) from None
+                raise Misuse(f"{target} was given {error}; {CROSSING} to the candidate") from None
+            if "changed" in message:
+                change_again(target, args, kwargs, message["changed"])
             if not message["ok"]:
                 raise raised(target, message)
-            return plain(message.get("value"))
+            return value_of(target, message.get("value"))
 
         function.__name__ = function.__qualname__ = target.partition(":")[2]
         return function

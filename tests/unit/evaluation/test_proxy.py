@@ -87,9 +87,9 @@ import calc
 from calc import add, NUMBER
 import calc as again
 assert (add(1), add(1, 2), add(1, b=2, c=3), NUMBER, again.add(1, 1)) == (11, 3, 6, 4, 2)
-assert calc.TABLE == {"a": [1, [2, None]], "b": "grüß"}
+assert calc.TABLE == {"a": [1, (2, None)], "b": "grüß"}
 assert calc.echo(None, True, 2.5, [1], (2,), k={"a": "\\ud800"}) == [
-    [None, True, 2.5, [1], [2]], {"k": {"a": "\\ud800"}}
+    [None, True, 2.5, [1], (2,)], {"k": {"a": "\\ud800"}}
 ]
 assert [calc.count(), calc.count(), calc.COUNT] == [1, 2, 2]
 assert calc.prints() == 1
@@ -117,8 +117,7 @@ def test_functions_values_and_exceptions(any_court: Court) -> None:
 
 
 def test_the_very_same_test_passes_in_process(any_court: Court) -> None:
-    body = WORKING.replace("(2,)", "[2]").replace("[2, None]", "(2, None)")
-    found = run(any_court, body, proxy=())
+    found = run(any_court, WORKING, proxy=())
     assert (found.messages, found.passed, found.in_process) == ({}, True, True)
 
 
@@ -206,7 +205,7 @@ def test_a_module_named_as_one_of_pythons_that_is_not_loaded(court: Court) -> No
     assert (found.messages, found.passed) == ({}, True)
 
 
-ONLY = "only None, bool, int, float, str, list and dict cross"
+ONLY = "only None, bool, int, float, str, bytes, list, tuple, set, frozenset and dict cross"
 
 
 CROSSING = [
@@ -226,12 +225,6 @@ CROSSING = [
     ("calc.deep()", "calc:deep gave a value nested deeper than 150 levels; "),
     ("calc.digits()", "calc:digits gave Exceeds the limit (4300 digits) for integer string conversion; "),
     ("calc.huge()", "calc:huge gave a result of 9437209 bytes; "),
-    ("calc.echo({1})", f"calc:echo was given an object of type builtins.set; {ONLY} to the candidate. Pass such "),
-    ("calc.echo(k=object())", "calc:echo was given an object of type builtins.object; "),
-    ("calc.echo({1: 2})", "calc:echo was given a dict with a key of type int; "),
-    ("calc.echo(print)", "calc:echo was given an object of type builtins.builtin_function_or_method; "),
-    ("calc.echo(7 ** 9000)", "calc:echo was given Exceeds the limit (4300 digits) for integer string conversion; "),
-    ("calc.echo('x' * (9 << 20))", "calc:echo was given a result of "),
     ("calc.fail('own')", "calc:fail raised Own: mine"),
     ("calc.fail('unicode')", "calc:fail raised UnicodeDecodeError: "),
     ("calc.fail('interrupt')", "calc:fail raised KeyboardInterrupt: x"),
@@ -241,6 +234,98 @@ CROSSING = [
     ("calc.leave('exit')", "calc:leave raised SystemExit: 0"),
     ("calc.leave('at once')", "calc:leave: the candidate's process ended before it answered"),
 ]
+
+
+MISUSE = [
+    ("calc.echo(k=object())", f"calc:echo was given an object of type builtins.object; {ONLY} to the candidate"),
+    ("calc.echo(print)", "calc:echo was given an object of type builtins.builtin_function_or_method; "),
+    ("calc.echo(7 ** 9000)", "calc:echo was given Exceeds the limit (4300 digits) for integer string conversion; "),
+    ("calc.echo('x' * (9 << 20))", "calc:echo was given a result of "),
+    ("from calc import *", "'from calc import *' takes nothing from a proxied module: name what is imported"),
+    ("calc.NUMBER = 5", "the hidden tests set calc.NUMBER, which changes nothing for the candidate's code"),
+    ("monkeypatch.setattr(calc, 'NUMBER', 5)", "the hidden tests set calc.NUMBER, which changes nothing"),
+    ("request.getfixturevalue('mocker')", "the hidden tests ask for the fixture 'mocker', which is not there"),
+]
+
+
+@pytest.mark.parametrize(("line", "why"), MISUSE)
+def test_what_a_test_asks_that_no_proxy_gives_is_the_evaluators_mistake(court: Court, line: str, why: str) -> None:
+    top = line.startswith("from")
+    lines = f"{line if top else ''}\nimport calc\ndef test_it(monkeypatch, request):\n    {'pass' if top else line}\n"
+    bundle = court.bundle(PACKAGE, hidden={"test_x.py": lines})
+    with pytest.raises(EvaluatorError) as caught:
+        bundle.run_tests(proxy=["calc"])
+    assert caught.value.message.startswith(f"run_tests(proxy=…): {why}")
+    assert caught.value.forgeable == ("setattr" in line), "a value was told before"
+
+
+def test_containers_cross_as_what_they_are(any_court: Court) -> None:
+    body = """
+import calc
+for value in ((), (1, (2, [3])), {1, 2}, frozenset("a"), b"\\xff\\0", {1: 2, (3, 4): {5}}, {"~": "tuple", "of": [1]}):
+    assert calc.echo(value, k=value) == [[value], {"k": value}]
+    assert type(calc.echo(value)[0][0]) is type(value)
+assert calc.echo({1, 1.0, True}) == [[{1}], {}]
+"""
+    for proxy in (("calc",), ()):
+        found = run(any_court, body, proxy=proxy)
+        assert (found.messages, found.passed) == ({}, True)
+
+
+CHANGING = """
+def sort(values):
+    values.sort()
+def fill(table, *, key):
+    table[key] = table.pop("old", None)
+    table["inner"].append(1)
+def grow(values, more):
+    values.append(more)
+    more.add(3)
+def fail(values):
+    values.clear()
+    raise ValueError("after")
+def spoil(values):
+    values.append(object())
+def sorted_copy(values):
+    return sorted(values)
+"""
+
+
+@pytest.mark.parametrize("proxy", [("mod",), ()])
+def test_what_is_done_to_an_argument_is_seen(any_court: Court, proxy: tuple[str, ...]) -> None:
+    source = """
+import mod, pytest
+def test_it():
+    values = same = [2, 1]
+    mod.sort(values)
+    assert values == [1, 2] and same is values
+    inner = []
+    table = {"old": 5, "inner": inner}
+    mod.fill(table, key="new")
+    assert table == {"new": 5, "inner": [1]} and table["inner"] is inner
+    more = {1}
+    mod.grow(values, more)
+    assert values == [1, 2, {3, 1}] and more == {1, 3}
+    with pytest.raises(ValueError):
+        mod.fail(values)
+    assert values == []
+    values = [2, 1]
+    assert mod.sorted_copy(values) == [1, 2] and values == [2, 1]
+def test_spoilt():
+    mod.spoil([])
+"""
+    found = any_court.bundle({"mod.py": CHANGING}, hidden={"test_x.py": source}).run_tests(proxy=proxy)
+    assert found.tests["test_x.py::test_it"] == "passed", found.messages
+    assert found.tests["test_x.py::test_spoilt"] == ("failed" if proxy else "passed")
+    if proxy:
+        why = "CandidateError: mod:spoil gave an object of type builtins.object in an argument; "
+        assert found.messages["test_x.py::test_spoilt"].startswith(why)
+
+
+def test_a_candidate_that_changes_what_a_test_compares_with(court: Court) -> None:
+    files = {"mod.py": "def srt(values):\n    values.sort()\n    return values\n"}
+    source = "import mod\ndef test_it():\n    values = [2, 1]\n    mod.srt(values)\n    assert values == [2, 1]\n"
+    assert not court.bundle(files, hidden={"test_x.py": source}).run_tests(proxy=["mod"]).passed
 
 
 def test_what_can_not_cross_is_told(court: Court) -> None:
