@@ -31,6 +31,7 @@ from pytest_rollout.identity import slug
 from pytest_rollout.outcome import SLACK
 from pytest_rollout.plain import clean
 from pytest_rollout.report.audits import audit_case, audit_lines, audit_properties, trial_lines
+from pytest_rollout.report.inert import one_line
 from pytest_rollout.report.junit import rewrite
 from pytest_rollout.report.terminal import plural
 from pytest_rollout.run import Run
@@ -140,7 +141,7 @@ class Auditing:
             if found is not None:
                 trials.append((_trial(work.name, found.facts), work.in_process))
         broken = _protected(tried[0]) if tried else []
-        problem = oracle_problem(oracle, broken) if oracle is not None else ""
+        problem = oracle_problem(oracle, broken, _ended(tried[0]) if tried else "") if oracle is not None else ""
         verdict, reason, failed = verdict_of(oracle, problem, trials)
         scored = [_scored(facts, number) for number, facts in enumerate(oracle or (), 1)]
         everything = (*scored, *(trial for trial, _ in trials))
@@ -169,6 +170,22 @@ def _protected(tried: Tried) -> list[str]:
     """The protected paths that an oracle changed."""
     findings = tried.record.findings if tried.record is not None else ()
     return [finding.path or "" for finding in findings if finding.code == "protected"]
+
+
+def _ended(tried: Tried) -> str:
+    """How an oracle ended, where that explains what it scores."""
+    record, folder = tried.record, tried.folder
+    if record is None or folder is None:
+        return ""
+    if not record.changes and record.termination == "completed":
+        return "it changed nothing"
+    if record.termination == "completed":
+        return ""
+    code = f" {record.exit_code}" if record.exit_code is not None else ""
+    with suppress(OSError):
+        lines = (folder / record.stderr.file).read_text("utf-8", "replace").strip().splitlines()
+        return f"it ended by {record.termination}{code}" + (f": {one_line(lines[-1])[:300]}" if lines else "")
+    return f"it ended by {record.termination}{code}"
 
 
 def _solution(tried: Tried, baseline: dict[str, bytes]) -> Solution | None:
@@ -237,6 +254,8 @@ class AuditReporting:
                 yield self._audits[planned.node]
 
     def _keep(self, record: AuditRecord) -> str:
+        if not record.tasks:
+            return "not kept: no task was tried"
         try:
             place = self._run.facts.keep_record(record)
         except InfraError as error:

@@ -19,6 +19,7 @@ from pytest_rollout.plain import clean
 
 __all__ = ["body_of", "facts_of", "is_async", "leaves_of", "raised"]
 
+_SAY_NOTHING = ("assert False", "assert not True")
 _FAILURES = (AssertionError, pytest.fail.Exception)
 
 
@@ -116,4 +117,9 @@ def is_async(item: pytest.Item) -> bool:
 
 def _message(error: BaseException) -> str:
     text = clean(error) or type(error).__name__
-    return bounded(text if isinstance(error, EvidenceError) else text.split("\n")[0])
+    if isinstance(error, EvidenceError):
+        return bounded(text)
+    first, *more = text.split("\n")
+    if first in _SAY_NOTHING and more and more[0].lstrip().startswith("+"):  # pytest's next line says more
+        first = f"{first}: {more[0].strip(' +')}"
+    return bounded(first)

@@ -19,9 +19,10 @@ from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.errors import ConfigError
-from pytest_rollout.evaluation.exposure import check_exposure, secrets_of, unmatched_globs
+from pytest_rollout.evaluation.exposure import check_exposure, replaced_files, secrets_of, unmatched_globs
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.marker import check_workspace, merge, read_samples, read_task
+from pytest_rollout.plain import nearest
 from pytest_rollout.run import Run
 from pytest_rollout.store.records import Plan, Planned
 from pytest_rollout.task import Task
@@ -79,6 +80,7 @@ def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
             "the marker 'rollout' is on a test that does not ask for the fixture 'bundle'",
             hint="Name 'bundle' as an argument of the test, or of a fixture of it; or move the marker off this test.",
         )
+    _check_fixtures(item)
     if item.config.getoption("reruns", None) or item.get_closest_marker("flaky") is not None:
         raise ConfigError(
             "a rollout is not run again by pytest-rerunfailures: a second try at a model's failure inflates its reward",
@@ -141,6 +143,17 @@ def _choose(item: pytest.Item, merged: dict[str, Any], run: Run, folder: Path) -
     )
 
 
+def _check_fixtures(item: pytest.Item) -> None:
+    """Raise ConfigError for a fixture that is not there: pytest says so after the agent ran."""
+    info = getattr(item, "_fixtureinfo", None)
+    known: dict[str, Any] = getattr(info, "name2fixturedefs", {})
+    every = getattr(getattr(item.session, "_fixturemanager", None), "_arg2fixturedefs", known)
+    given = getattr(getattr(item, "callspec", None), "params", {})
+    for name in getattr(info, "names_closure", ()):
+        if name not in known and name not in given and name != "request":
+            raise ConfigError(f"there is no fixture {name!r}.{nearest(name, every)}")
+
+
 def _check_owner(item: pytest.Item) -> None:
     for name in FIXTURES:
         if not is_ours(item, name):
@@ -167,12 +180,12 @@ def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
     return Plan(
         rollouts=tuple(found),
         multiplied=multiplied(item for item, _ in planned),
-        notes=(*_unmatched({rollout.task.id: rollout.task for _, rollout in planned}), *_collected(planned)),
+        notes=(*_of_tasks({rollout.task.id: rollout.task for _, rollout in planned}), *_collected(planned)),
     )
 
 
-def _unmatched(tasks: Mapping[str, Task]) -> Iterator[str]:
-    """Globs of ``protect`` that fit nothing, each told once."""
+def _of_tasks(tasks: Mapping[str, Task]) -> Iterator[str]:
+    """Globs of ``protect`` that fit nothing, each told once; hidden files that take the place of an agent's."""
     without: dict[str, list[str]] = {}
     for task in tasks.values():
         for glob in unmatched_globs(task):
@@ -180,6 +193,9 @@ def _unmatched(tasks: Mapping[str, Task]) -> Iterator[str]:
     for glob, found in without.items():
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         yield f"{found[0]}{more}: protect={glob!r} fits nothing in the workspace"
+    for task in tasks.values():
+        for name in replaced_files(task)[:1]:
+            yield f"{task.id}: the hidden file {name} replaces what an agent makes of the workspace's"
 
 
 def _collected(planned: Sequence[tuple[pytest.Item, RolloutItem]]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_rollout._body import body_of, facts_of, is_async, leaves_of, raised
 from pytest_rollout._state import SKIPS, State, place
-from pytest_rollout.control import blame, hold
+from pytest_rollout.control import blame, hold, unfit
 from pytest_rollout.errors import InfraError
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
@@ -47,12 +47,14 @@ class Judge:
         weights = state.control.weights
         if body is not None and body.end == "passed" and weights is not None:
             state.reward.held = hold(state.reward.checks, weights)
-        return classify(
-            infra=infra,
-            termination=record.termination if record is not None else None,
-            body=body,
-            score=Score(checks_reward=state.reward.value, threshold=state.task.threshold, score_on=state.task.score_on),
-        )
+        termination = record.termination if record is not None else None
+        task = state.task
+        score = Score(checks_reward=state.reward.value, threshold=task.threshold, score_on=task.score_on)
+        verdict = classify(infra=infra, termination=termination, body=body, score=score)
+        why = unfit(state.control, verdict.reward) if verdict.outcome == "failed" and verdict.reward is not None else ""
+        if why and state.trial is None:
+            return classify(infra=Infra(kind="evaluator", message=why), termination=termination, body=body, score=score)
+        return verdict
 
     @staticmethod
     def before_body(state: State, funcargs: dict[str, Any]) -> None:

@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from pytest_rollout.outcome import Blame, Body
+from pytest_rollout.outcome import SLACK, Blame, Body
 from pytest_rollout.reward import Check
 
-__all__ = ["Control", "Facts", "blame", "hold"]
+__all__ = ["Control", "Facts", "blame", "hold", "unfit"]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +82,15 @@ def blame(body: Body, control: Control) -> Blame:
         same = control.noop.end == body.end and control.noop.where == body.where
         return "unknown" if same else "candidate"
     return "unknown"
+
+
+def unfit(control: Control, reward: float) -> str:
+    """Why a failure with this reward measures nothing, or nothing: a right solution fails too, and scores no more."""
+    oracle = control.oracle
+    if oracle is None or not oracle.telling or oracle.accepted or reward < (oracle.reward or 0.0) - SLACK:
+        return ""
+    said = oracle.message.splitlines()[0] if oracle.message else oracle.end
+    return f"the oracle does not pass these checks either: {said}"
 
 
 def hold(checks: Sequence[Check], weights: Mapping[str, float]) -> tuple[Check, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_rollout.bundle import Ended
+from pytest_rollout.errors import EvaluatorError
 
 __all__ = ["Exec", "TestRun", "exec_of"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
@@ -27,6 +28,10 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True):
     termination: str
     stdout: str
     stderr: str
+
+    def __bool__(self) -> bool:
+        """Refuse to be taken for a verdict: it would always be true. Raises EvaluatorError."""
+        raise EvaluatorError("an Exec is neither true nor false: look at its exit_code, or compare what it printed")
 
     @property
     def output(self) -> str:
@@ -57,6 +62,10 @@ class TestRun(msgspec.Struct, frozen=True, kw_only=True):
     messages: dict[str, str] = {}
 
     __test__ = False  # not a test of pytest's, whatever its name
+
+    def __bool__(self) -> bool:
+        """Refuse to be taken for a verdict: it would always be true. Raises EvaluatorError."""
+        raise EvaluatorError("a TestRun is neither true nor false: write .passed")
 
     @property
     def passed(self) -> bool:

@@ -33,7 +33,8 @@ class OracleAgent:
             argv: Sequence[str] = _copying(place)
         else:
             place = f"{_FOLDER}/{os.path.basename(self._path)}" if self._isolated else self._path
-            argv = [place] if _is_program(self._path) else ["sh", place]
+            interpreter = "python3" if place.endswith(".py") else "sh"
+            argv = [place] if _is_program(self._path) else [interpreter, place]
         return stage.execute(argv, env=stage.environment(DEFAULT_PATH), binds=(Bind(source=self._path, target=place),))
 
 

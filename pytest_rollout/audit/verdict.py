@@ -12,22 +12,35 @@ from pytest_rollout.store.facts import Trial
 __all__ = ["oracle_problem", "verdict_of"]
 
 
-def oracle_problem(facts: Sequence[Facts], broken: Sequence[str]) -> str:
+def oracle_problem(facts: Sequence[Facts], broken: Sequence[str], ended: str = "") -> str:
     """What is wrong with an oracle that was scored these times, or nothing.
 
-    ``broken`` are protected paths that it changed.
+    ``broken`` are protected paths that it changed, ``ended`` says how it ended where that was not well.
     """
+    if broken:
+        return f"the oracle changes protected paths: {', '.join(broken[:5])}"
+    rewards = ["none" if found.reward is None else f"{found.reward:.4g}" for found in facts]
     first = _values(facts[0]) if facts else []
     for number, found in enumerate(facts, 1):
         if found.end == "infra":
-            return f"the oracle could not be measured: {found.message}"
+            return _with(f"the oracle could not be measured: {found.message}", ended)
         if found.reward is None or found.reward < 1 - SLACK:
-            again = f" at its scoring {number} of {len(facts)}" if number > 1 else ""
-            reward = "none" if found.reward is None else f"{found.reward:.4g}"
-            return f"the oracle scores {reward}{again}, not 1: {found.message.splitlines()[0] if found.message else ''}"
+            scores = rewards[0] if len(set(rewards)) == 1 else f"in turn {', '.join(rewards)}"
+            return _with(f"the oracle scores {scores}, not 1{_why(found)}", ended)
         if _values(found) != first:
             return f"the oracle's checks differ between scoring 1 and scoring {number}"
-    return f"the oracle changes protected paths: {', '.join(broken[:5])}" if broken else ""
+    return ""
+
+
+def _why(found: Facts) -> str:
+    """The first reason that a rollout gives for being below 1."""
+    failed = next((check for check in found.checks if check.value < 1), None)
+    said = found.message or (f"{failed.name}: {failed.message or failed.value}" if failed is not None else "")
+    return f": {said.splitlines()[0]}" if said else ""
+
+
+def _with(problem: str, ended: str) -> str:
+    return f"{problem}; {ended}" if ended else problem
 
 
 def _values(facts: Facts) -> list[tuple[str, float, float]]:

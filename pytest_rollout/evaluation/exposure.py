@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -19,8 +20,9 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.stage.layers import protected
 from pytest_rollout.task import Task
 
-__all__ = ["check_exposure", "secrets_of", "unmatched_globs"]
+__all__ = ["check_exposure", "replaced_files", "secrets_of", "unmatched_globs"]
 
+_TESTS = re.compile(r"test_.*|.*_test\.py|conftest\.py")
 _LEAST = 16  # bytes: what is shorter (an empty __init__.py) tells nothing
 _GIT_ENV = {
     "PATH": "/usr/bin:/bin",
@@ -55,6 +57,26 @@ def secrets_of(tasks: Iterable[Task]) -> set[Path]:
     """Where the hidden files and the oracles of these tasks lie."""
     hidden = {Path(task.hidden.path) for task in tasks if task.hidden is not None}
     return hidden | {Path(task.oracle) for task in tasks if task.oracle is not None}
+
+
+def replaced_files(task: Task) -> tuple[str, ...]:
+    """Hidden files, other than tests, that differ from the workspace's at their place: they replace an agent's work."""
+    if task.hidden is None or task.workspace is None:
+        return ()
+    return _replaced(Path(task.hidden.path), Path(task.workspace.path), task.protect)
+
+
+@lru_cache(maxsize=1000)
+def _replaced(hidden: Path, workspace: Path, protect: tuple[str, ...]) -> tuple[str, ...]:
+    found = []
+    for path in _files(hidden):
+        name = path.relative_to(hidden).as_posix()
+        other = workspace / name
+        if _TESTS.fullmatch(path.name) or protected([name], protect) or not other.is_file():
+            continue
+        if path.read_bytes() != other.read_bytes():
+            found.append(name)
+    return tuple(sorted(found))
 
 
 def unmatched_globs(task: Task) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
@@ -36,6 +37,7 @@ _TEST_FILE = re.compile(r"(.*/)?(test_[^/]*|[^/]*_test)\.py")
 _CONFTEST = re.compile(r"(.*/)?conftest\.py")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FIXTURE = re.compile(r"\bfixture\b")
+_INI = ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini")
 _OUTCOMES = ("passed", "failed", "skipped")
 
 
@@ -45,6 +47,12 @@ def run_tests(trees: Trees, hidden: Hidden | None, expect: Sequence[str] | None,
     if hidden is None:
         raise EvaluatorError(
             "run_tests() has no hidden files", hint="Name a folder: rollout(hidden='…') or run_tests(files='…')."
+        )
+    ignored = next((name for name in _INI if os.path.lexists(f"{hidden.layer}/{name}")), None)
+    if ignored is not None:
+        raise EvaluatorError(
+            f"run_tests(): the hidden file {ignored} would not be used, since pytest reads no ini file there",
+            hint="Name the tests test_*.py and test…, and take out that file.",
         )
     wanted = _wanted(hidden, expect)
     modules = [proxy] if isinstance(proxy, str) else list(proxy)
@@ -211,14 +219,27 @@ def expected_tests(sources: dict[str, str]) -> list[str]:
 
 def _tests_of(body: Sequence[ast.stmt]) -> Iterator[str]:
     """Functions and methods that pytest collects: ``test*`` at the top, and in classes ``Test*`` and of unittest."""
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             if not any(_FIXTURE.search(ast.unparse(decorator)) for decorator in node.decorator_list):
                 yield node.name
         elif isinstance(node, ast.ClassDef) and (node.name.startswith("Test") or _is_unittest(node)):
-            if any(ast.unparse(each) == "__test__ = False" for each in node.body):
-                continue
-            yield from (f"{node.name}::{name}" for name in _tests_of(node.body))
+            whole = _with_inherited(node, classes)
+            if not any(ast.unparse(each) == "__test__ = False" for each in node.body):
+                yield from dict.fromkeys(f"{node.name}::{name}" for name in _tests_of(whole))
+
+
+def _with_inherited(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[ast.stmt]:
+    """The body of a class and of those of the same file that it derives from; each name once."""
+    found, pending, seen = list[ast.stmt](), [node], set[str]()
+    while pending:
+        each = pending.pop(0)
+        if each.name not in seen:
+            seen.add(each.name)
+            found += each.body
+            pending += [classes[base.id] for base in each.bases if isinstance(base, ast.Name) and base.id in classes]
+    return found
 
 
 def _is_unittest(node: ast.ClassDef) -> bool:

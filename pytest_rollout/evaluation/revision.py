@@ -1,7 +1,8 @@
 """The evaluator revision: which checks scored a rollout.
 
 It digests the test's module, the conftest files above it, the modules of the suite that these
-import, and the hidden files. Results of two evaluator revisions were not measured by one measure.
+import, the data that one of them names in a text (``"cases.json"``, ``files="more_tests"``), and the hidden files.
+Results of two evaluator revisions were not measured by one measure.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import ast
 import hashlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +23,8 @@ from pytest_rollout.identity import canonical_digest
 __all__ = ["evaluator_revision"]
 
 _MAX_FILES = 2_000
+_LARGEST = 64 * 2**20
+_NAME = re.compile(r"[^\n\0\ud800-\udfff]{1,200}")
 _NOT_OURS = ("site-packages", "dist-packages")
 
 
@@ -44,7 +49,10 @@ def evaluator_revision(
         except OSError:
             continue
         found[name] = hashlib.sha256(data).hexdigest()
-        pending += [each for each in _imported(path, data, modules) if _is_of_suite(each, top)]
+        tree = _parsed(data)
+        pending += [each for each in _imported(path, tree, modules) if _is_of_suite(each, top)]
+        for each in named_data(tree, (path.parent, top), top):
+            found.setdefault(os.path.relpath(each, top), _content(each))
     return canonical_digest({"files": found, "hidden": hidden_revision})
 
 
@@ -52,12 +60,56 @@ def _is_of_suite(path: Path, top: Path) -> bool:
     return path.is_relative_to(top) and not any(part in _NOT_OURS for part in path.parts)
 
 
-def _imported(path: Path, data: bytes, modules: Mapping[str, ModuleType]) -> Iterator[Path]:
-    """The files of the modules that a file names in its import statements."""
+def _parsed(data: bytes) -> ast.AST:
+    """A module's syntax tree; that of an empty one where it has none."""
     try:
-        tree = ast.parse(data)
+        return ast.parse(data)
     except (SyntaxError, ValueError, RecursionError):
-        return
+        return ast.Module(body=[], type_ignores=[])
+
+
+def named_data(tree: ast.AST, folders: Sequence[Path], top: Path) -> list[Path]:
+    """The files that the texts of a module name, below one of these folders: each by itself or in a folder.
+
+    What the marker names (a workspace, hidden files, an oracle) has revisions of its own.
+    """
+    found: set[Path] = set()
+    marked = {id(each) for node in ast.walk(tree) if _is_marker(node) for each in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in marked:
+            continue
+        name = re.split(r"[*?\[]", node.value)[0].rstrip("/")
+        for folder in folders if _NAME.fullmatch(name) else ():
+            place = Path(os.path.normpath(folder / name))
+            if place.is_relative_to(top) and place not in (top, *folders):
+                found.update(_files_of(place))
+    return sorted(found)
+
+
+def _is_marker(node: ast.AST) -> bool:
+    function = node.func if isinstance(node, ast.Call) else None
+    return isinstance(function, ast.Attribute) and function.attr == "rollout"
+
+
+def _files_of(place: Path) -> list[Path]:
+    """A file, or those in a folder as far as they are few."""
+    if place.is_file():
+        return [place]
+    inside = (Path(at, name) for at, _, names in os.walk(place) for name in names if "__pycache__" not in at)
+    return sorted(path for path in itertools.islice(inside, _MAX_FILES) if path.is_file())
+
+
+def _content(path: Path) -> str:
+    """The digest of a file of the suite; of a large one, or one that can't be read, its size."""
+    try:
+        size = path.stat().st_size
+        return hashlib.sha256(path.read_bytes()).hexdigest() if size <= _LARGEST else f"{size} bytes"
+    except OSError:
+        return "unreadable"
+
+
+def _imported(path: Path, tree: ast.AST, modules: Mapping[str, ModuleType]) -> Iterator[Path]:
+    """The files of the modules that a file names in its import statements."""
     package = _package(path, modules)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

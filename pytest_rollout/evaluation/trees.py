@@ -27,6 +27,7 @@ from pytest_rollout.stage.view import View
 from pytest_rollout.task import Task
 
 __all__ = ["Hidden", "Trees"]
+__tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _OUTPUT = 1 << 20
 _LONGEST_SOURCE = 4 << 20

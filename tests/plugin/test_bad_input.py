@@ -294,3 +294,29 @@ def test_an_id_that_two_tasks_have(suite: Suite) -> None:
     """
     left = attempt(suite, source)
     assert left == refused(f"{SUITE}::test_other: the task id 'same' is that of {SUITE}::test_it too")
+
+
+def test_a_fixture_that_is_not_there_is_told_before_an_agent_runs(suite: Suite) -> None:
+    ran = suite.run(
+        """
+        import pytest
+
+        @pytest.fixture
+        def answers(bundle, tmp_pth):
+            return bundle
+
+        @pytest.mark.rollout(agent="exec true")
+        def test_direct(bundle, rewrd):
+            assert bundle
+
+        @pytest.mark.rollout(agent="exec true")
+        @pytest.mark.parametrize("number", [1])
+        def test_of_a_fixture(answers, number, request):
+            assert answers
+        """,
+        checked=False,
+    )
+    assert ran.status == 4
+    told = ran.text + ran.errors
+    assert "test_suite.py::test_direct: there is no fixture 'rewrd'." in told
+    assert "test_suite.py::test_of_a_fixture[1]: there is no fixture 'tmp_pth'." in told

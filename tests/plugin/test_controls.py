@@ -230,3 +230,54 @@ def test_what_a_control_run_logs_is_no_result(suite: Suite) -> None:
     assert ran.verdicts == {"test_it": ("passed", None, 1.0)}
     assert ran.status == 0
     assert "SUBFAIL" not in ran.text
+
+
+def test_checks_that_a_right_solution_does_not_pass_measure_nothing(suite: Suite) -> None:
+    suite.write({"right.sh": "echo 1 > a; echo 1 > b\n"})
+    ran = suite.run("""
+        import pytest
+
+        right = pytest.mark.rollout(oracle="right.sh")
+
+        @right
+        @pytest.mark.rollout(agent="echo 1 > a")
+        def test_an_assertion(bundle):
+            assert bundle.read_text("mistyped") == "1\\n"
+
+        def two(bundle, reward):
+            for name in "ac":
+                with reward.check(name):
+                    assert bundle.exists(name)
+
+        @right
+        @pytest.mark.rollout(agent="echo 1 > a")
+        def test_as_good_as_the_oracle(bundle, reward):
+            two(bundle, reward)
+
+        @right
+        @pytest.mark.rollout(agent="exec true")
+        def test_worse_than_the_oracle(bundle, reward):
+            two(bundle, reward)
+
+        @right
+        @pytest.mark.rollout(agent="echo 1 > a; echo 1 > c")
+        def test_better_than_the_oracle(bundle, reward):
+            two(bundle, reward)
+
+        @right
+        @pytest.mark.rollout(agent="echo [] > a")
+        def test_a_crash_of_the_candidates(bundle):
+            bundle.read_json("a") == 1 or {}["a"]
+            assert bundle.exists("mistyped")
+    """)
+    assert ran.verdicts == {
+        "test_an_assertion": ("infra", "evaluator", None),
+        "test_as_good_as_the_oracle": ("infra", "evaluator", None),
+        "test_worse_than_the_oracle": ("failed", None, 0.0),
+        "test_better_than_the_oracle": ("passed", None, 1.0),
+        "test_a_crash_of_the_candidates": ("infra", "evaluator", None),
+    }
+    said = ran.score("test_an_assertion").message
+    assert said == "the oracle does not pass these checks either: mistyped: there is no such file in the stage"
+    assert ran.score("test_as_good_as_the_oracle").checks_reward == 0.5
+    assert "the oracle does not pass these checks either: reward 0.5 is below the threshold 1" in ran.text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rollout.errors import ConfigError
-from pytest_rollout.evaluation.exposure import check_exposure, secrets_of, unmatched_globs
+from pytest_rollout.evaluation.exposure import check_exposure, replaced_files, secrets_of, unmatched_globs
 from pytest_rollout.task import Folder, Task
 
 SECRET = "def test_add():\n    assert add(2, 3) == 5\n"
@@ -243,3 +243,16 @@ def test_globs_that_protect_nothing(tmp_path: Path, place: Place) -> None:
     assert unmatched_globs(asked) == ("test/**", "*.txt")
     assert unmatched_globs(Task(id="t", protect=("a",))) == ("a",)
     assert unmatched_globs(task(tmp_path)) == ()
+
+
+def test_hidden_files_that_take_the_place_of_an_agents_work(tmp_path: Path, place: Place) -> None:
+    place("hidden/app.py", "app = 2\n")
+    place("hidden/lib/same.py", "same\n")
+    place("ws/lib/same.py", "same\n")
+    for name in ("tests/test_app.py", "conftest.py", "guarded/a.py"):
+        place(f"hidden/{name}", "right\n")
+        place(f"ws/{name}", "other\n")
+    asked = task(tmp_path)
+    assert replaced_files(asked.replace(protect=("guarded/**",))) == ("app.py",)
+    assert replaced_files(asked) == ("app.py", "guarded/a.py")
+    assert replaced_files(asked.replace(hidden=None)) == ()

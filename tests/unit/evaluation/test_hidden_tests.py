@@ -353,3 +353,40 @@ os._exit(0)
 """
     found = run(court, "import calc\ndef test_a(): pass\n", files={"calc.py": forge})
     assert (found.tests, found.passed) == ({"test_x.py::test_a": "missing"}, False)
+
+
+def test_inherited_tests_are_expected(court: Court) -> None:
+    source = """
+class Shared:
+    def test_a(self): pass
+    def test_b(self): pass
+
+class Deep(Shared):
+    def test_c(self): pass
+
+class TestOne(Deep):
+    def test_a(self): pass
+
+class TestTwo(Shared, Deep if False else object): pass
+"""
+    expected = ["TestOne::test_a", "TestOne::test_c", "TestOne::test_b", "TestTwo::test_a", "TestTwo::test_b"]
+    assert expected_tests({"test_x.py": source}) == [f"test_x.py::{name}" for name in expected]
+    found = court.bundle(CALC, hidden={"test_x.py": source}).run_tests()
+    assert (set(found.tests), found.passed) == ({f"test_x.py::{name}" for name in expected}, True)
+
+
+@pytest.mark.parametrize("name", ["pytest.ini", "tox.ini"])
+def test_an_ini_file_among_hidden_files_is_refused_as_it_would_change_nothing(court: Court, name: str) -> None:
+    hidden = {"test_x.py": "def test_a(): pass\n", name: "[pytest]\npython_functions = check_*\n"}
+    with pytest.raises(EvaluatorError) as caught:
+        court.bundle(CALC, hidden=hidden).run_tests()
+    why = f"run_tests(): the hidden file {name} would not be used, since pytest reads no ini file there"
+    assert caught.value.message == why
+
+
+def test_neither_a_run_of_tests_nor_of_a_command_is_true(court: Court) -> None:
+    bundle = court.bundle(CALC, hidden={"test_x.py": "def test_a(): pass\n"})
+    with pytest.raises(EvaluatorError, match=r"^a TestRun is neither true nor false: write \.passed$"):
+        assert bundle.run_tests()
+    with pytest.raises(EvaluatorError, match=r"^an Exec is neither true nor false: look at its exit_code"):
+        assert bundle.run(["true"])
