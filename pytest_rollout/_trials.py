@@ -1,36 +1,39 @@
 """Trials: run the body of a test on a bundle that no candidate made, and keep what that shows of its checks.
 
-A trial is the test once more, with fixtures of its own, on a copy of its item: it makes no report and no
-result. Control runs are the trials on the no-op and on the oracle, made once for each revision of the checks.
+A trial is the test once more, in a process of its own: it makes no report and no result, and leaves nothing in this
+one. Control runs are the trials on the no-op and on the oracle, made once for each revision of the checks.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Struct
 
-from pytest_rollout._clone import clone_of, through_phases
 from pytest_rollout._judge import Judge
+from pytest_rollout._rehearsal import rehearse
 from pytest_rollout._state import State
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.oracle import OracleAgent
 from pytest_rollout.agents.protocol import Agent
+from pytest_rollout.apart import apart
 from pytest_rollout.bundle import AuditVerdict, BundleRecord
 from pytest_rollout.control import Control, Facts
-from pytest_rollout.errors import ConfigError, InfraError
+from pytest_rollout.errors import ConfigError, EvaluatorError, InfraError
 from pytest_rollout.evaluation.revision import evaluator_revision
 from pytest_rollout.evaluation.surroundings import Surroundings
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.run import Run
 from pytest_rollout.stage.baseline import fingerprint
+from pytest_rollout.store.folder import read_record
 from pytest_rollout.task import Task
 
 __all__ = ["Learning", "Trials", "Tried"]
@@ -45,6 +48,13 @@ class Tried(Struct, frozen=True):
     facts: Facts
     record: BundleRecord | None
     folder: Path | None
+
+
+class _Told(Struct, frozen=True):
+    """What a trial's process tells the one that asked for it."""
+
+    facts: Facts | None
+    folder: str | None
 
 
 @cache
@@ -96,7 +106,7 @@ class Trials:
         if self._run.settings.controls == "auto" and not self._shows_only():
             try:
                 state.control = self._control(state, state.evaluator_revision)
-            except (InfraError, ConfigError, OSError, pytest.fail.Exception):
+            except (InfraError, ConfigError, OSError):
                 state.control = Control()  # the rollout itself will tell what is wrong
         state.audit = self._audited(task.id, state.evaluator_revision)
         if state.audit is None and state.control.noop is not None and state.control.noop.accepted:
@@ -182,16 +192,31 @@ class Trials:
     # -- one trial
 
     def run(self, state: State, agent: Agent, name: str, control: Control | None = None) -> Tried | None:
-        """Run a test's body on the bundle of ``agent``; None where it was skipped before there was one."""
-        clone = clone_of(state.item, lambda call, report: self._judge.judge(trial, call, report))
-        trial = State(clone, state.rollout, trial=name)
+        """Run a test's body on the bundle of ``agent``; None where it was skipped before there was one.
+
+        Raises EvaluatorError where its process ended before it was judged.
+        """
+        said = apart(lambda: self._said(state, agent, name, control), _patience(state.rollout.task))
+        if said is None:
+            raise EvaluatorError(f"the trial {name!r} of the checks ended before it was judged")
+        told = msgspec.json.decode(said, type=_Told)
+        if told.facts is None:
+            return None
+        folder = Path(told.folder) if told.folder is not None else None
+        record = None
+        if folder is not None:
+            with suppress(OSError, msgspec.MsgspecError):
+                record = read_record(folder / "bundle.json", BundleRecord)
+        return Tried(told.facts, record, folder)
+
+    def _said(self, state: State, agent: Agent, name: str, control: Control | None) -> bytes:
+        """In the child: rehearse the test, and write what came of it."""
+        item = state.item
+        trial = State(item, state.rollout, trial=name)
         trial.trial_agent, trial.control = agent, control or Control()
         trial.evaluator_revision = state.evaluator_revision
-        clone.stash[self._states] = trial
-        with warnings.catch_warnings(record=True):  # the test itself will warn; what is an error stays one
-            through_phases(clone, state.item)
-        attempt = trial.attempt
-        record, folder = (attempt.record, attempt.folder) if attempt is not None else (None, None)
+        item.stash[self._states] = trial
+        rehearse(item, lambda call, report: self._judge.judge(trial, call, report))
+        folder = str(trial.attempt.folder) if trial.attempt is not None else None
         self._judge.put_away(trial)
-        trial.release()
-        return Tried(trial.facts, record, folder) if trial.facts is not None else None
+        return msgspec.json.encode(_Told(facts=trial.facts, folder=folder))

@@ -6,6 +6,7 @@ threads that come and go, so they ask this one to start their processes.
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import threading
@@ -18,6 +19,15 @@ __all__ = ["spawn"]
 _Job = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
 _lock = threading.Lock()
 _jobs: queue.SimpleQueue[_Job] | None = None
+
+
+def _begin_anew() -> None:
+    """In a forked child that thread is not there, and the lock may be held by one that is not either."""
+    global _lock, _jobs
+    _lock, _jobs = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _serve(jobs: queue.SimpleQueue[_Job]) -> None:

@@ -5,7 +5,7 @@
     <root>/                   0700; as root 0711, so that the dropped uid passes through
       baselines/<digest>/     frozen trees, shared by all sessions of this user
       leases/<name>           locked by the process that owns the stages named <name>-…
-      stages/<lease>-<n>/     one attempt each
+      stages/<lease>-<opaque>/  one attempt each
       kept/<opaque>/          stages that the user asked to keep
 
 A lease that nobody holds belonged to a process that died: its stages are removed at the next start.
@@ -15,7 +15,6 @@ Names are opaque, because the agent can read them in ``/proc/self/mountinfo``.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import secrets
 import stat
@@ -71,7 +70,6 @@ class StageRoot:
         self.owner = Owner.of_this_process()
         self.baselines, self.stages, self.kept = path / "baselines", path / "stages", path / "kept"
         self._prepare()
-        self._numbers = itertools.count()
         self._lease_name, self._lease = self._take_lease()
 
     def _prepare(self) -> None:
@@ -131,7 +129,7 @@ class StageRoot:
 
         Raises StageError, or HostError when the disk is full.
         """
-        path = str(self.stages / f"{self._lease_name}-{next(self._numbers)}")
+        path = str(self.stages / f"{self._lease_name}-{secrets.token_hex(6)}")
         try:
             os.mkdir(path, 0o700)
             for name in folders:

@@ -29,7 +29,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "values": (
         (
             *("", "errors", "plain", "knobs", "identity", "task", "bundle", "diff", "evidence", "evaluated", "outcome"),
-            *("reward", "control", "bodylimit"),
+            *("reward", "control", "bodylimit", "apart"),
         ),
         (),
     ),

@@ -133,17 +133,18 @@ def test_a_limit_of_pytest_timeout_is_that_of_the_test_alone(suite: Suite) -> No
 def test_a_control_run_that_pytest_timeout_ended_shows_nothing(suite: Suite) -> None:
     ran = suite.run(
         """
+        import os
         import time
 
         import pytest
 
         @pytest.mark.rollout(agent="exec true")
         def test_it(bundle):
-            if bundle.termination == "completed" and not hasattr(pytest, "tried"):
-                pytest.tried = True  # this is the control run
+            if bundle.termination == "completed" and not os.path.exists("TRIED"):
+                open("TRIED", "x").close()  # this is the control run
                 time.sleep(60)
             assert bundle.glob("*")[0]
-        """,
+        """.replace("TRIED", f"{suite.root}.tried"),
         *("-p", "pytest_timeout", "--timeout=0.5", "--timeout-method=signal", "-o", "timeout_func_only=true"),
     )
     assert ran.verdicts == {"test_it": ("infra", "evaluator?", None)}
