@@ -12,7 +12,7 @@ import pytest
 from pytest_rollout._state import SKIPS, State, bounded, place
 from pytest_rollout.bodylimit import BodyLimit
 from pytest_rollout.control import Facts
-from pytest_rollout.errors import CheckerError, EvidenceError
+from pytest_rollout.errors import CheckerError, EvaluatorError, EvidenceError
 from pytest_rollout.evidence import looked, told_apart
 from pytest_rollout.outcome import Body, Verdict
 from pytest_rollout.plain import clean
@@ -33,7 +33,8 @@ def body_of(state: State, error: BaseException | None) -> Body:
     for leaf in leaves:
         if isinstance(leaf, CheckerError) or not isinstance(leaf, (*_FAILURES, *SKIPS)):
             message = bounded(f"{type(leaf).__name__}: {clean(leaf)}")
-            return Body(end="error", message=message, where=_where(state.item, leaf), **seen)
+            asked = isinstance(leaf, EvaluatorError) and leaf.asked
+            return Body(end="error", message=message, where=_where(state.item, leaf), asked=asked, **seen)
     if state.clock.fired:  # it was caught on its way out
         message = f"BodyLimit: the body of the test went on after its limit of {state.clock.seconds:g} s"
         return Body(end="error", message=message, where=BodyLimit.__name__, **seen)

@@ -47,6 +47,7 @@ class Judge:
         weights = state.control.weights
         if body is not None and body.end == "passed" and weights is not None:
             state.reward.held = hold(state.reward.checks, weights)
+            body = replace(body, recorded=True)  # what it left out counts
         termination = record.termination if record is not None else None
         task = state.task
         score = Score(checks_reward=state.reward.value, threshold=task.threshold, score_on=task.score_on)
@@ -118,7 +119,8 @@ class Judge:
                 return None
             text = f"{type(error).__name__}: {clean(error)}" if error is not None else "no reason was given"
             return self.classify(state, None, Infra(kind="fixture", message=f"a fixture raised {text}"))
-        broken = next((leaf for leaf in raised(state, error) if isinstance(leaf, InfraError)), None)
+        leaves = raised(state, error)
+        broken = next((e for e in leaves if isinstance(e, InfraError) and not getattr(e, "asked", False)), None)
         if broken is not None:
             its_kind: Any = broken.kind
             return self.classify(state, None, Infra(kind=its_kind, message=str(broken), forgeable=broken.forgeable))
@@ -145,7 +147,8 @@ class Judge:
             state.result = self._write(state, state.verdict)
         except InfraError as error:
             kind: Any = error.kind
-            state.verdict = self.classify(state, None, Infra(kind=kind, message=str(error)))
+            forgeable = kind == "host" and state.attempt is not None and state.attempt.acted
+            state.verdict = self.classify(state, None, Infra(kind=kind, message=str(error), forgeable=forgeable))
             state.result = self._unwritten(state, state.verdict)
             self._append(state.result)
         state.reward.judged = True

@@ -129,7 +129,8 @@ class Reporting:
         if case is not None:  # its own report came, and says more
             report.user_properties.extend(case.properties)
             return
-        result = known or lost_result(planned, said)
+        acted = self._run.folder.attempt(planned.task, planned.sample, 1).exists()  # its agent may have a part in it
+        result = known or lost_result(planned, said, forgeable=acted)
         if known is None:
             self._add(result)
         self._attach(report, result)

@@ -308,8 +308,8 @@ def _ended_from_outside(state: State, error: BaseException) -> Cancelled:
     """A plugin (a time limit of a test, say) ended the test while its agent ran."""
     said = clean_text(f"the test was ended while the agent ran: {type(error).__name__}: {error}")
     if state.attempt is not None and state.attempt.infra is not None:
-        state.attempt.infra = Infra(kind="cancelled", message=said)
-    return Cancelled(said)
+        state.attempt.infra = Infra(kind="cancelled", message=said, forgeable=True)
+    return Cancelled(said, forgeable=True)  # it may have been slow on purpose
 
 
 def _in_thread(future: Future[Attempt], work: Callable[..., Attempt], *args: Any) -> None:

@@ -39,6 +39,17 @@ from pytest_rollout.task import Task
 __all__ = ["Learning", "Trials", "Tried"]
 
 _EVALUATIONS = 10
+_OF_A_SESSION = frozenset(  # options that choose, spread or show tests, and say nothing to a body
+    (
+        *("basetemp", "cacheclear", "capture", "color", "debug", "deselect", "dist", "distload", "durations"),
+        *("durations_min", "failedfirst", "file_or_dir", "fold_skipped", "force_short_summary", "fulltrace", "keyword"),
+        *("last_failed_no_failures", "lf", "loadscopereorder", "log_file", "markexpr", "maxfail", "maxprocesses"),
+        *("maxschedchunk", "maxworkerrestart", "newfirst", "no_header", "no_summary", "numprocesses", "plugins", "px"),
+        *("quiet", "reportchars", "rsyncdir", "rsyncignore", "showcapture", "showlocals", "stepwise"),
+        *("stepwise_reset", "stepwise_skip", "tbstyle", "testrunuid", "tx", "usepdb", "verbose", "xmlpath"),
+        *("looponfail", "runxfail"),
+    )
+)
 _NO_BODY = ("setuponly", "setupshow", "setupplan", "usepdb", "trace")
 
 
@@ -95,7 +106,12 @@ class Trials:
         self._audits: dict[tuple[str, str], AuditVerdict | None] = {}
         written = [config.getoption(name, None) for name in ("xmlpath", "log_file")]
         places = (run.results.path, run.stage_root, *(Path(path) for path in written if path))
-        self._surroundings = Surroundings(config.rootpath, [place for place in places if place is not None])
+        options = {
+            name: value
+            for name, value in vars(config.option).items()
+            if name not in _OF_A_SESSION and not name.startswith("rollout_")
+        }
+        self._surroundings = Surroundings(config.rootpath, options, [place for place in places if place is not None])
 
     # -- what is known of the checks of a test
 

@@ -65,9 +65,12 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lasting(self) -> bool:
-        """Whether it may be kept: the no-op's may have met a limit, since what there is to mend may be a loop."""
+        """Whether it may be kept: not where an oracle failed, which is to be mended, or met a limit.
+
+        The no-op's may have met one: what there is to mend may be a loop.
+        """
         oracle, noop = self.oracle, self.noop
-        return noop is not None and noop.end != "infra" and (oracle is None or oracle.telling)
+        return noop is not None and noop.end != "infra" and (oracle is None or (oracle.telling and oracle.accepted))
 
 
 def blame(body: Body, control: Control) -> Blame:
@@ -78,6 +81,8 @@ def blame(body: Body, control: Control) -> Blame:
     """
     if control.oracle is not None and control.oracle.telling:
         return "evaluator" if control.oracle.end in ("error", "skipped") else "candidate"
+    if body.asked:  # a suite that was never tried on right work may well be wrong about it
+        return "unknown"
     if control.noop is not None and control.noop.telling:
         same = control.noop.end == body.end and control.noop.where == body.where
         return "unknown" if same else "candidate"

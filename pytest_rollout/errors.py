@@ -155,9 +155,16 @@ class HostError(InfraError):
 
 
 class EvaluatorError(InfraError):
-    """A trusted evaluation can't be made as the test asks for it, whatever the candidate did."""
+    """A trusted evaluation can't be made as the test asks for it.
+
+    ``asked`` says that it is about a value that the test passed, which may have come from what the candidate wrote.
+    """
 
     kind = "evaluator"
+
+    def __init__(self, message: str, *, hint: str = "", forgeable: bool = False, asked: bool = False) -> None:
+        super().__init__(message, hint=hint, forgeable=forgeable)
+        self.asked = asked
 
 
 class Cancelled(InfraError):

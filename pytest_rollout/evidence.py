@@ -24,6 +24,7 @@ __tracebackhide__ = True  # pytest shows the suite's line, not ours
 _MAX_JSON_BYTES = 16 << 20
 _CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.paths", "changes.unreadable"})
 _MAX_JSON_DEPTH = 200
+_MAX_VALUES = 2_000_000
 _MAX_DIGITS = 4000
 
 
@@ -57,7 +58,7 @@ class Bundle:
     """The evidence of one attempt. Attributes and methods are listed in ``docs/reference/fixtures.md``."""
 
     def __init__(self, record: BundleRecord, reader: Reader, folder: Path, evaluator: Judging | None = None) -> None:
-        self._record, self._reader, self.folder = record, reader, folder
+        self._record, self._reader, self._folder = record, reader, folder
         self._judging = evaluator
         self._looked = self._told_apart = False
 
@@ -96,6 +97,12 @@ class Bundle:
     def seed(self) -> int:
         """The seed of the sample."""
         return self._tell_apart().pins.seed
+
+    @property
+    def folder(self) -> Path:
+        """Where the evidence is kept."""
+        self._told_apart = True
+        return self._folder
 
     @property
     def pins(self) -> Pins:
@@ -239,7 +246,7 @@ class Bundle:
         return self._judging
 
     def _output(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
+        return (self._folder / name).read_bytes()
 
 
 def _text(data: bytes, path: str) -> str:
@@ -269,6 +276,8 @@ def told_apart(bundle: Bundle) -> bool:
 
 def parse_json(text: str, what: str) -> Any:
     """JSON that a candidate wrote; anything monstrous or malformed is an EvidenceError."""
+    if sum(map(text.count, ",[{")) > _MAX_VALUES:
+        raise EvidenceError(f"{what} is JSON of more than {_MAX_VALUES:,} values")
     try:
         value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant)
     except RecursionError:

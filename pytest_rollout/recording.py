@@ -87,7 +87,7 @@ def result_of(
     )
 
 
-def lost_result(planned: Planned, message: str) -> Result:
+def lost_result(planned: Planned, message: str, *, forgeable: bool = False) -> Result:
     """The result of a rollout that nobody could judge, because its worker died: infra ``worker``."""
     return Result(
         rollout=planned.rollout,
@@ -98,6 +98,7 @@ def lost_result(planned: Planned, message: str) -> Result:
         agent=planned.agent,
         outcome="infra",
         kind="worker",
+        forgeable=forgeable,
         type="infra.worker",
         message=clean_text(message)[:_MAX_MESSAGE],
         time=utc_now(),

@@ -18,23 +18,28 @@ from pytest_rollout.executors.memory import memory_file
 __all__ = ["MAX_ANSWER", "asking", "read_answer"]
 
 MAX_ANSWER = 8 << 20
+_OF_MANY, _TOGETHER = 1 << 20, 64 << 20
 
 
 @contextmanager
 def asking(questions: list[bytes]) -> Iterator[list[tuple[int, int]]]:
-    """Pairs of descriptors: one to read each question from, one for its answer."""
+    """Pairs of descriptors: one to read each question from, one for its answer.
+
+    A single answer may be of 8 MiB; many have 64 MiB together, and each of them 1 MiB at most.
+    """
+    size = MAX_ANSWER if len(questions) == 1 else min(_OF_MANY, _TOGETHER // max(len(questions), 1))
     with ExitStack() as opened:
 
         def held(fd: int) -> int:
             opened.callback(os.close, fd)
             return fd
 
-        yield [(held(memory_file(question)), held(_answer_file())) for question in questions]
+        yield [(held(memory_file(question)), held(_answer_file(size))) for question in questions]
 
 
-def _answer_file() -> int:
+def _answer_file(size: int) -> int:
     fd = os.memfd_create("answer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, MAX_ANSWER)
+    os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     return fd
 

@@ -47,7 +47,9 @@ def call_many(trees: Trees, target: str, calls: Sequence[Sequence[Any]]) -> list
     """
     _check_target(target)
     if isinstance(calls, str | bytes) or not all(isinstance(args, list | tuple) for args in calls):
-        raise EvaluatorError(f"call_many({target!r}): it takes a list with one tuple of arguments for each call")
+        raise EvaluatorError(
+            f"call_many({target!r}): it takes a list with one tuple of arguments for each call", asked=True
+        )
     values: list[Any] = []
     for start in range(0, len(calls), _BATCH):
         batch: list[Call] = [(tuple(args), {}) for args in calls[start : start + _BATCH]]
@@ -57,7 +59,9 @@ def call_many(trees: Trees, target: str, calls: Sequence[Sequence[Any]]) -> list
 
 def _check_target(target: object) -> None:
     if not isinstance(target, str) or not _TARGET.fullmatch(target):
-        raise EvaluatorError(f"{target!r} is not 'module:function', as in 'calc:add' or 'pkg.mod:Class.method'")
+        raise EvaluatorError(
+            f"{target!r} is not 'module:function', as in 'calc:add' or 'pkg.mod:Class.method'", asked=True
+        )
 
 
 def _run(trees: Trees, target: str, calls: Sequence[Call], *, sealed: bool, first: int | None = None) -> list[Any]:
@@ -80,7 +84,9 @@ def _question(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> by
         return json.dumps(asked, allow_nan=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
         raise EvaluatorError(
-            f"{target} can't be called: {error}", hint="Arguments are None, bool, int, float, str, list and dict."
+            f"{target} can't be called: {error}",
+            hint="Arguments are None, bool, int, float, str, list and dict.",
+            asked=True,
         ) from None
 
 

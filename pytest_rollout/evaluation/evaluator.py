@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from pytest_rollout.bodylimit import BodyLimit
 from pytest_rollout.errors import EvidenceError, HostError, InfraError
 from pytest_rollout.evaluated import Exec, TestRun
 from pytest_rollout.evaluation.calls import call, call_many
@@ -17,6 +19,7 @@ __all__ = ["Evaluator"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _MAX_TOLD = 500
+_ALL_TOGETHER = 10
 
 
 def _nowhere(event: str, **facts: Any) -> None:
@@ -33,6 +36,7 @@ class Evaluator:
     def __init__(self, trees: Trees, journal: Callable[..., None] = _nowhere) -> None:
         self._trees, self._journal = trees, journal
         self.in_process = False
+        self._used = 0.0
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @property
@@ -74,8 +78,10 @@ class Evaluator:
 
         What the machine ran out of, the candidate's code may have used up.
         """
+        began = time.monotonic()
         try:
             with self.pausing():
+                self._check_time()
                 yield facts
         except (EvidenceError, InfraError) as error:
             if isinstance(error, HostError):
@@ -83,7 +89,23 @@ class Evaluator:
             facts["error"] = f"{type(error).__name__}: {error.message}"[:_MAX_TOLD]
             raise
         finally:
+            self._used += time.monotonic() - began
+            self._tell(how, facts)
+
+    def _check_time(self) -> None:
+        """Raise BodyLimit where the evaluations took too long: a candidate may say how many there are."""
+        assert self._trees.task.limits.evaluation is not None
+        allowed = _ALL_TOGETHER * self._trees.task.limits.evaluation
+        if self._used > allowed:
+            self._trees.limited = True
+            raise BodyLimit(f"the evaluations of this rollout took longer than {allowed:g} s together")
+
+    def _tell(self, how: str, facts: dict[str, Any]) -> None:
+        try:
             self._journal("evaluated", how=how, **facts)
+        except HostError as error:  # the agent may have left no more room than this
+            error.forgeable = True
+            raise
 
     def close(self) -> None:
         """Remove what the evaluations needed; may be called twice."""

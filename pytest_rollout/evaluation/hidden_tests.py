@@ -58,7 +58,7 @@ def run_tests(trees: Trees, hidden: Hidden | None, expect: Sequence[str] | None,
     modules = [proxy] if isinstance(proxy, str) else list(proxy)
     for module in modules:
         if not isinstance(module, str) or not _MODULE.fullmatch(module):
-            raise EvaluatorError(f"run_tests(proxy=…): {module!r} is not the name of a module")
+            raise EvaluatorError(f"run_tests(proxy=…): {module!r} is not the name of a module", asked=True)
     with asking([b""]) as ((_, report),):
         spec: dict[str, Any] = {
             "files": sorted({test.partition("::")[0] for test in wanted}),
@@ -151,7 +151,7 @@ def _check_use(found: dict[str, Any]) -> None:
         raise EvaluatorError(
             f"run_tests(proxy=…): {printable(str(found['mistake']))}",
             hint="The tests have their own files, what is installed beside pytest, and the modules named in proxy=.",
-            forgeable=bool(found.get("told")),
+            asked=bool(found.get("told")),
         )
 
 
@@ -196,11 +196,13 @@ def _wanted(hidden: Hidden, expect: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(there)
     ids = [expect] if isinstance(expect, str) else list(expect)
     if not ids:
-        raise EvaluatorError("run_tests(expect=[]) expects nothing, so it would always pass")
+        raise EvaluatorError("run_tests(expect=[]) expects nothing, so it would always pass", asked=True)
     for test in ids:
         if not isinstance(test, str) or test.partition("[")[0] not in there:
             names = ", ".join(there[:5]) + (" …" if len(there) > 5 else "")
-            raise EvaluatorError(f"run_tests(expect=…): there is no hidden test {test!r}; there are: {names or 'none'}")
+            raise EvaluatorError(
+                f"run_tests(expect=…): there is no hidden test {test!r}; there are: {names or 'none'}", asked=True
+            )
     return tuple(dict.fromkeys(ids))
 
 

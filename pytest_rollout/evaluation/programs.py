@@ -30,7 +30,7 @@ def run(trees: Trees, command: Sequence[str] | str, stdin: str | bytes) -> Exec:
     trees.check_unseen()
     argv = _argv(command)
     if not isinstance(stdin, str | bytes):
-        raise EvaluatorError(f"run(…, stdin={stdin!r}): it is neither a text nor bytes")
+        raise EvaluatorError(f"run(…, stdin={stdin!r}): it is neither a text nor bytes", asked=True)
     data = stdin.encode("utf-8", "surrogateescape") if isinstance(stdin, str) else stdin
     fd = memory_file(data)
     try:
@@ -61,13 +61,14 @@ def _try(trees: Trees, argv: tuple[str, ...], hidden: Hidden | None) -> None:
         try:
             code = trees.run(stage, argv).exit_code
         except SpawnError as error:  # without a sandbox
-            raise EvaluatorError(f"evaluate({shlex.join(argv)!r}): {error.message}") from None
+            raise EvaluatorError(f"evaluate({shlex.join(argv)!r}): {error.message}", asked=True) from None
     if code in _NOT_STARTED:
         raise EvaluatorError(
             f"evaluate({shlex.join(argv)!r}): on the clean baseline it ended with exit code {code}: "
             f"the program, or one that it starts, {_NOT_STARTED[code]}",
             hint="Install it below /usr or beside Python, or add it to the hidden files. "
             "A program that the candidate has to write is for bundle.run().",
+            asked=True,
         )
 
 
@@ -87,5 +88,5 @@ def _argv(command: Sequence[str] | str) -> tuple[str, ...]:
         return ("sh", "-c", command)
     words = tuple(command) if isinstance(command, list | tuple) else ()
     if not words or not words[0] or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise EvaluatorError(f"{command!r} is not a command: a text for sh -c, or a list of words")
+        raise EvaluatorError(f"{command!r} is not a command: a text for sh -c, or a list of words", asked=True)
     return words

@@ -67,18 +67,18 @@ class Trees:
             return None if self.task.hidden is None else self._hidden_folder(Path(self.task.hidden.path))
         if isinstance(files, Mapping):
             if not all(isinstance(text, str) for text in files.values()):
-                raise EvaluatorError("files={…}: a mapping for hidden files has a text for every path")
+                raise EvaluatorError("files={…}: a mapping for hidden files has a text for every path", asked=True)
             try:
                 layer = self.executor.layer(lambda folder: write_texts(files, folder))
             except ConfigError as error:
-                raise EvaluatorError(f"files={{…}}: {error}") from None
+                raise EvaluatorError(f"files={{…}}: {error}", asked=True) from None
             self._layers.append(layer)
             return Hidden(layer=layer, sources={path: text for path, text in files.items() if path.endswith(".py")})
         if not isinstance(files, str | os.PathLike):
-            raise EvaluatorError(f"files={files!r}: it is neither a folder nor a mapping of path to text")
+            raise EvaluatorError(f"files={files!r}: it is neither a folder nor a mapping of path to text", asked=True)
         folder = Path(os.path.normpath(self.suite / os.path.expanduser(files)))
         if not folder.is_dir():
-            raise EvaluatorError(f"files={os.fspath(files)!r}: the folder {folder} does not exist")
+            raise EvaluatorError(f"files={os.fspath(files)!r}: the folder {folder} does not exist", asked=True)
         return self._hidden_folder(folder)
 
     def _hidden_folder(self, folder: Path) -> Hidden:

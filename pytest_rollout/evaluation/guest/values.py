@@ -113,6 +113,11 @@ def describe(error: BaseException, kind: str = "raised") -> Message:
 
 def answer_with(fd: int, data: bytes) -> None:
     """Write an answer where it is read outside."""
+    room = os.fstat(fd).st_size - 8
+    if len(data) > room:
+        data = written(
+            {"ok": False, "kind": "not plain", "type": "ValueError", "text": f"a result of {len(data)} bytes"}
+        )
     at, data = 0, len(data).to_bytes(8, "big") + data
     while at < len(data):
         at += os.pwrite(fd, data[at:], at)
