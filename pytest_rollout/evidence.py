@@ -18,13 +18,13 @@ from pytest_rollout.diff import Diff
 from pytest_rollout.errors import EvaluatorError, EvidenceError
 from pytest_rollout.evaluated import Exec, TestRun
 
-__all__ = ["Bundle", "Judging", "Reader", "looked", "parse_json", "told_apart"]
+__all__ = ["MAX_VALUES", "Bundle", "Judging", "Reader", "count_values", "looked", "parse_json", "told_apart"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 _MAX_JSON_BYTES = 16 << 20
 _CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.paths", "changes.unreadable"})
 _MAX_JSON_DEPTH = 200
-_MAX_VALUES = 2_000_000
+MAX_VALUES = 2_000_000
 _MAX_DIGITS = 4000
 
 
@@ -276,8 +276,8 @@ def told_apart(bundle: Bundle) -> bool:
 
 def parse_json(text: str, what: str) -> Any:
     """JSON that a candidate wrote; anything monstrous or malformed is an EvidenceError."""
-    if sum(map(text.count, ",[{")) > _MAX_VALUES:
-        raise EvidenceError(f"{what} is JSON of more than {_MAX_VALUES:,} values")
+    if count_values(text) > MAX_VALUES:
+        raise EvidenceError(f"{what} is JSON of more than {MAX_VALUES:,} values")
     try:
         value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant)
     except RecursionError:
@@ -287,6 +287,11 @@ def parse_json(text: str, what: str) -> Any:
     if text.count("[") + text.count("{") > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
         raise EvidenceError(f"{what} is JSON that is nested deeper than {_MAX_JSON_DEPTH} levels")
     return value
+
+
+def count_values(text: str) -> int:
+    """About how many values a text of JSON makes, and never fewer than that by more than one."""
+    return sum(map(text.count, ",[{"))
 
 
 def _parse_int(text: str) -> int:

@@ -51,8 +51,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     ``assertion`` is an AssertionError or ``pytest.fail``; ``error`` anything else that was raised;
     ``skipped`` a skip or an imperative xfail after the agent ran. ``looked`` says that the bundle
     was read, ``recorded`` that the reward was. ``where`` names the type and the place of what was raised,
-    ``asked`` that an evaluation was asked for what can't be done, and ``blame`` whose fault an error or a skip is, as far
-    as control runs have shown.
+    ``asked`` that an evaluation was asked for what can't be done, and ``blame`` whose fault an error or a skip is, as
+    far as control runs have shown.
     """
 
     end: Literal["passed", "assertion", "error", "skipped"]

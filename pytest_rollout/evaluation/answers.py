@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from pytest_rollout.evidence import parse_json
+from pytest_rollout.errors import EvidenceError
+from pytest_rollout.evidence import MAX_VALUES, count_values, parse_json
 from pytest_rollout.executors.memory import memory_file
 
-__all__ = ["MAX_ANSWER", "asking", "read_answer"]
+__all__ = ["MAX_ANSWER", "Room", "asking", "read_answer"]
 
 MAX_ANSWER = 8 << 20
 _OF_MANY, _TOGETHER = 1 << 20, 64 << 20
@@ -44,7 +45,20 @@ def _answer_file(size: int) -> int:
     return fd
 
 
-def read_answer(fd: int, what: str) -> Any:
+class Room:
+    """How many values of JSON several answers may hold together: in memory each is a hundred bytes."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def take(self, text: str) -> None:
+        """Raise EvidenceError where an answer is one too many."""
+        self._left -= count_values(text)
+        if self._left < 0:
+            raise EvidenceError(f"the results of these calls hold more than {MAX_VALUES:,} values")
+
+
+def read_answer(fd: int, what: str, room: Room | None = None) -> Any:
     """The answer, or None where there is none; raises EvidenceError for one that can't be read."""
     size = int.from_bytes(os.pread(fd, 8, 0), "big")
     if not 0 < size <= MAX_ANSWER - 8:
@@ -53,4 +67,8 @@ def read_answer(fd: int, what: str) -> Any:
     while len(data) < size and (piece := os.pread(fd, size - len(data), at)):
         data += piece
         at += len(piece)
-    return parse_json(data.decode("utf-8", "replace"), what)
+    text = data.decode("utf-8", "replace")
+    value = parse_json(text, what)
+    if room is not None:
+        room.take(text)
+    return value

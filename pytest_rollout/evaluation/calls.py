@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_rollout.errors import CandidateError, EvaluatorError, EvidenceError
 from pytest_rollout.evaluated import Exec
-from pytest_rollout.evaluation.answers import asking, read_answer
+from pytest_rollout.evaluation.answers import Room, asking, read_answer
 from pytest_rollout.evaluation.interpreter import own_interpreter
 from pytest_rollout.evaluation.trees import Trees
 from pytest_rollout.plain import printable
@@ -35,7 +35,7 @@ def call(trees: Trees, target: str, args: Sequence[Any], kwargs: Mapping[str, An
     Tuples come back as lists. Raises CandidateError, and EvaluatorError.
     """
     _check_target(target)
-    (value,) = _run(trees, target, [(tuple(args), kwargs)], sealed=False)
+    (value,) = _run(trees, target, [(tuple(args), kwargs)], Room(), sealed=False)
     return value
 
 
@@ -50,10 +50,10 @@ def call_many(trees: Trees, target: str, calls: Sequence[Sequence[Any]]) -> list
         raise EvaluatorError(
             f"call_many({target!r}): it takes a list with one tuple of arguments for each call", asked=True
         )
-    values: list[Any] = []
+    values, room = list[Any](), Room()
     for start in range(0, len(calls), _BATCH):
         batch: list[Call] = [(tuple(args), {}) for args in calls[start : start + _BATCH]]
-        values += _run(trees, target, batch, sealed=True, first=start)
+        values += _run(trees, target, batch, room, sealed=True, first=start)
     return values
 
 
@@ -64,7 +64,9 @@ def _check_target(target: object) -> None:
         )
 
 
-def _run(trees: Trees, target: str, calls: Sequence[Call], *, sealed: bool, first: int | None = None) -> list[Any]:
+def _run(
+    trees: Trees, target: str, calls: Sequence[Call], room: Room, *, sealed: bool, first: int | None = None
+) -> list[Any]:
     trees.check_unseen()
     isolated = trees.executor.info.trusted
     questions = [_question(target, args, kwargs) for args, kwargs in calls]
@@ -75,7 +77,7 @@ def _run(trees: Trees, target: str, calls: Sequence[Call], *, sealed: bool, firs
         ended = trees.run(stage, argv, sealed=sealed, inherit=inherit)
         numbers = [None] * len(calls) if first is None else range(first, first + len(calls))
         shown = [_shown(target, each, number) for each, number in zip(calls, numbers, strict=True)]
-        return [_value(name, answer, ended) for name, (_, answer) in zip(shown, pairs, strict=True)]
+        return [_value(name, answer, ended, room) for name, (_, answer) in zip(shown, pairs, strict=True)]
 
 
 def _question(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -114,9 +116,9 @@ def _short(text: str, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _value(name: str, answer: int, ended: Exec) -> Any:
+def _value(name: str, answer: int, ended: Exec, room: Room) -> Any:
     try:
-        message = read_answer(answer, f"the result of {name}")
+        message = read_answer(answer, f"the result of {name}", room)
     except EvidenceError as error:
         raise CandidateError(error.message) from None
     if message is None:

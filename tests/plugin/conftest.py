@@ -133,7 +133,9 @@ class Suite:
         for name, text in files.items():
             place = self.root / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(textwrap.dedent(text), encoding="utf-8")
+            data = textwrap.dedent(text).encode()
+            if not place.exists() or place.read_bytes() != data:  # a file that is as it was keeps its time
+                place.write_bytes(data)
 
     def run(self, source: str | None = None, *args: str, checked: bool = True, conftest: str | None = None) -> Ran:
         """Write ``test_suite.py`` and run pytest with a JUnit report; the whole is checked for consistency."""

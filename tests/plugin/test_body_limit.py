@@ -136,3 +136,23 @@ def test_evaluations_do_not_count(suite: Suite) -> None:
     assert (
         ran.score("test_waits_too_long").message == "sh -c 'sleep 30; echo done' ended by wall_limit: 0.3 s are allowed"
     )
+
+
+def test_a_candidate_does_not_say_how_many_evaluations_there_are(suite: Suite) -> None:
+    ran = suite.run("""
+        import pytest
+        from pytest_rollout import Limits
+
+        SLOW = "for i in 1 2 3 4 5 6 7 8 9; do echo 'import time; time.sleep(60)' > m$i.py; done"
+
+        @pytest.mark.rollout(agent=SLOW, limits=Limits(evaluation="100ms"))
+        def test_each(bundle, reward):
+            for path in bundle.glob("*.py") * 3:
+                with reward.check(f"{path} {len(reward.checks)}"):
+                    assert bundle.call(f"{path[:-3]}:f") == 1
+    """)
+    assert ran.verdicts == {"test_each": ("failed", None, 0.0)}
+    score = ran.score("test_each")
+    message = "the test raised BodyLimit: the evaluations of this rollout took longer than 1 s together"
+    assert score.message.startswith(message)
+    assert 0 < len(score.checks) < 27

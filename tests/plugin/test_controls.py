@@ -281,3 +281,52 @@ def test_checks_that_a_right_solution_does_not_pass_measure_nothing(suite: Suite
     assert said == "the oracle does not pass these checks either: mistyped: there is no such file in the stage"
     assert ran.score("test_as_good_as_the_oracle").checks_reward == 0.5
     assert "the oracle does not pass these checks either: reward 0.5 is below the threshold 1" in ran.text
+
+
+def test_what_a_candidate_made_a_test_ask_is_judged_as_any_crash(suite: Suite) -> None:
+    suite.write({"right.sh": "echo 'def f(): return 1' > m.py; echo m:f > target\n"})
+    ran = suite.run("""
+        import pytest
+
+        AGENT = "echo 'def f(): return 1' > m.py; echo 'm f' > target"
+        odd = pytest.mark.rollout(agent=AGENT)
+
+        @odd
+        @pytest.mark.rollout(oracle="right.sh")
+        def test_with_an_oracle(bundle):
+            assert bundle.call(bundle.read_text("target").strip()) == 1
+
+        @odd
+        def test_without_one(bundle):
+            assert bundle.call(bundle.read_text("target").strip()) == 1
+
+        @odd
+        @pytest.mark.rollout(oracle="right.sh")
+        def test_of_the_test_itself(bundle):
+            assert bundle.call("m.f") == 1
+
+        @odd
+        @pytest.mark.rollout(oracle="right.sh")
+        def test_that_nobody_can_bring_about(bundle):
+            assert bundle.run_tests().passed
+    """)
+    assert ran.verdicts == {
+        "test_with_an_oracle": ("failed", None, 0.0),
+        "test_without_one": ("infra", "evaluator?", None),
+        "test_of_the_test_itself": ("infra", "evaluator", None),
+        "test_that_nobody_can_bring_about": ("infra", "evaluator", None),
+    }
+    assert ran.types["test_with_an_oracle"] == ("failure", "check_crashed")
+
+
+def test_checks_that_a_candidate_left_nothing_for_are_0(suite: Suite) -> None:
+    suite.write({"right.sh": "echo one; echo two\n"})
+    ran = suite.run("""
+        import pytest
+
+        @pytest.mark.rollout(agent="exec true", oracle="right.sh")
+        def test_lines(bundle, reward):
+            for line in (bundle.folder / "stdout").read_text().splitlines():
+                reward.add(line, 1)
+    """)
+    assert ran.verdicts == {"test_lines": ("failed", None, 0.0)}

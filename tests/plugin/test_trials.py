@@ -94,9 +94,10 @@ def test_facts_that_a_limit_made_are_neither_used_nor_kept(suite: Suite) -> None
 
         @pytest.mark.rollout(agent="echo [] > a", oracle="right.sh", limits=Limits(body="400ms"))
         def test_it(bundle):
-            if bundle.read_text("a") == "right\\n" and not os.path.exists("QUICK"):
+            text = bundle.read_text("a")
+            if text == "right\\n" and not os.path.exists("QUICK"):
                 time.sleep(60)
-            assert bundle.read_json("a")["b"] == 1
+            assert text == "right\\n" or {}["b"]
     """.replace("QUICK", f"{suite.stage_root}.quick")
     slow = suite.run(source)
     assert slow.verdicts == {"test_it": ("failed", None, 0.0)}  # by the no-op: it does not crash
@@ -105,7 +106,7 @@ def test_facts_that_a_limit_made_are_neither_used_nor_kept(suite: Suite) -> None
     quick.touch()
     suite.run(source)
     (found,) = (suite.root / ".rollout" / "controls").glob("*.json")
-    assert json.loads(found.read_text("utf-8"))["oracle"]["end"] == "assertion"
+    assert json.loads(found.read_text("utf-8"))["oracle"]["end"] == "passed"
 
 
 def test_a_limit_of_pytest_timeout_is_that_of_the_test_alone(suite: Suite) -> None:

@@ -69,6 +69,7 @@ def test_every_attribute_says_what_the_record_says(make_bundle: Callable[..., Bu
     bundle = make_bundle()
     record = bundle._record
     assert {name: getattr(bundle, name) for name in ATTRIBUTES} == {
+        "folder": bundle._folder,
         "rollout_id": "3f9ac01d-test-add-x-5be1a09c44-s1",
         "task_id": "test_calc.py::test_add[x]",
         "sample": 1,
@@ -113,7 +114,7 @@ def test_nothing_of_it_can_be_set(make_bundle: Callable[..., Bundle]) -> None:
 
 # Looking
 
-IDENTITY = ("rollout_id", "task_id", "sample", "attempt", "seed", "pins")
+IDENTITY = ("rollout_id", "task_id", "sample", "attempt", "seed", "pins", "folder")
 EVIDENCE = (
     "exit_code", "signal", "termination", "truncated", "duration", "usage", "findings", "changes", "trajectory",
     "stdout", "stderr", "stdout_bytes", "stderr_bytes",

@@ -337,3 +337,19 @@ def test_calls_of_another_form_are_the_evaluators(court: Court, calls: Any) -> N
     message = r"^call_many\('mod:f'\): it takes a list with one tuple of arguments for each call$"
     with pytest.raises(EvaluatorError, match=message):
         court.bundle({"mod.py": ""}).call_many("mod:f", calls)
+
+
+def test_answers_are_bounded_together(court: Court) -> None:
+    source = "def f(number):\n    return [[]] * number\n"
+    bundle = court.bundle({"mod.py": source})
+    assert bundle.call_many("mod:f", [(10,), (20,)]) == [[[]] * 10, [[]] * 20]
+    with pytest.raises(
+        CandidateError, match=r"call 1\) gave what is not a plain JSON value: a result of 1600\d+ bytes"
+    ):
+        bundle.call_many("mod:f", [(1,), (400_000,)])
+    assert len(bundle.call("mod:f", 400_000)) == 400_000
+    with pytest.raises(CandidateError, match="JSON of more than 2,000,000 values"):
+        bundle.call("mod:f", 1_500_000)
+    many = [(150_000,)] * 20
+    with pytest.raises(CandidateError, match="the results of these calls hold more than 2,000,000 values"):
+        bundle.call_many("mod:f", many)

@@ -168,7 +168,7 @@ def test_a_module_that_nobody_named_is_the_evaluators_mistake(court: Court, name
     assert (
         caught.value.message == f"run_tests(proxy=…): the hidden tests import {module!r}, which is not there for them"
     )
-    assert not caught.value.forgeable
+    assert not caught.value.asked
 
 
 def test_a_candidate_can_not_bring_that_mistake_about(court: Court) -> None:
@@ -256,7 +256,7 @@ def test_what_a_test_asks_that_no_proxy_gives_is_the_evaluators_mistake(court: C
     with pytest.raises(EvaluatorError) as caught:
         bundle.run_tests(proxy=["calc"])
     assert caught.value.message.startswith(f"run_tests(proxy=…): {why}")
-    assert caught.value.forgeable == ("setattr" in line), "a value was told before"
+    assert caught.value.asked == ("setattr" in line), "a value was told before"
 
 
 def test_containers_cross_as_what_they_are(any_court: Court) -> None:

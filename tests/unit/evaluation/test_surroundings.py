@@ -16,7 +16,14 @@ def root(tmp_path: Path) -> Path:
     """A suite with tests in a folder of it, and data beside and above them."""
     for name in (
         *("pyproject.toml", "data/cases.json", "data/make.py", "tests/test_a.py", "tests/table.csv", "README"),
-        *("tests/hidden/test_h.py", "tests/solutions/right.sh", ".git/index", "tests/__pycache__/test_a.pyc"),
+        *(
+            "tests/.hidden/x",
+            ".pytest_cache/x",
+            "tests/hidden/test_h.py",
+            "tests/solutions/right.sh",
+            ".git/index",
+            "tests/__pycache__/test_a.pyc",
+        ),
         *(".venv/lib/a.txt", "env/pyvenv.cfg", "env/lib/b.txt", "node_modules/c.js", "results/old.json"),
     ):
         place = tmp_path / name
@@ -28,12 +35,15 @@ def root(tmp_path: Path) -> Path:
 
 
 def digest(root: Path, folder: str = "tests") -> str | None:
-    return Surroundings(root, [root / "results"]).digest(root / folder)
+    return Surroundings(root, {}, [root / "results"]).digest(root / folder)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["pyproject.toml", "data/cases.json", "tests/table.csv", "tests/hidden/test_h.py", "tests/solutions/right.sh"],
+    [
+        *("pyproject.toml", "data/cases.json", "tests/table.csv", "tests/hidden/test_h.py", "tests/solutions/right.sh"),
+        *("data/make.py", "tests/test_a.py", "tests/.hidden/x"),
+    ],
 )
 def test_a_file_that_counts(root: Path, name: str) -> None:
     before = digest(root)
@@ -49,7 +59,7 @@ def test_a_file_that_counts(root: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("data/make.py", "tests/test_a.py", ".git/index", "tests/__pycache__/test_a.pyc", ".venv/lib/a.txt"),
+        *(".git/index", "tests/__pycache__/test_a.pyc", ".venv/lib/a.txt", ".pytest_cache/x"),
         *("env/lib/b.txt", "node_modules/c.js", "results/old.json"),
     ],
 )
@@ -67,11 +77,44 @@ def test_a_new_file_counts_and_a_log_that_is_open_does_not(root: Path) -> None:
     assert digest(root) != before
 
 
-def test_each_folder_of_tests_has_its_own(root: Path) -> None:
-    known = Surroundings(root)
-    assert known.digest(root / "tests") != known.digest(root / "data") != known.digest(root)
-    elsewhere = Surroundings(root / "tests").digest(root / "data")
-    assert elsewhere == Surroundings(root / "data").digest(root / "data")
+def test_a_file_that_is_open_to_be_read_counts(root: Path) -> None:
+    before = digest(root)
+    with open(root / "data/cases.json", encoding="utf-8") as cases:
+        (root / "data/cases.json").write_text("22", encoding="utf-8")
+        assert digest(root) != before
+        cases.read()
+
+
+def test_a_change_that_keeps_size_and_time(root: Path) -> None:
+    before, info = digest(root), os.stat(root / "data/cases.json")
+    (root / "data/cases.json").write_text("2", encoding="utf-8")
+    os.utime(root / "data/cases.json", ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert digest(root) != before
+
+
+def test_folders_behind_links_count_once(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "cases.json").touch()
+    os.symlink(elsewhere, root / "more")
+    os.symlink(root, elsewhere / "back")
+    before = digest(root)
+    (elsewhere / "cases.json").write_text("2", encoding="utf-8")
+    assert digest(root) != before
+
+
+def test_options_and_the_environment_count(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest(root)
+    assert Surroundings(root, {"cases": "all"}, [root / "results"]).digest(root) != before
+    monkeypatch.setenv("CASES", "all")
+    assert digest(root) != before
+    monkeypatch.delenv("CASES")
+    monkeypatch.setenv("SHLVL", "17")
+    assert digest(root) == before
+
+
+def test_tests_outside_the_root_have_their_own(root: Path) -> None:
+    known = Surroundings(root / "tests")
+    assert known.digest(root / "tests") == known.digest(root / "tests/hidden") != known.digest(root / "data")
 
 
 def test_too_many_files_are_not_known(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
