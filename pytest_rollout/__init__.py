@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     )
     from pytest_rollout.evidence import Bundle
     from pytest_rollout.reward import Reward
-    from pytest_rollout.task import Limits, Task
+    from pytest_rollout.task import Archive, Git, Limits, Task
 
 __all__ = [
     "AgentFailure",
+    "Archive",
     "Bundle",
     "CandidateError",
     "CheckerError",
     "ConfigError",
     "EvaluatorError",
     "EvidenceError",
+    "Git",
     "InfraError",
     "Limits",
     "LiveStage",
@@ -45,12 +47,14 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AgentFailure": "errors",
+    "Archive": "task",
     "Bundle": "evidence",
     "CandidateError": "errors",
     "CheckerError": "errors",
     "ConfigError": "errors",
     "EvaluatorError": "errors",
     "EvidenceError": "errors",
+    "Git": "task",
     "InfraError": "errors",
     "Limits": "task",
     "LiveStage": "agents.protocol",

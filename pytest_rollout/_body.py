@@ -121,6 +121,6 @@ def _message(error: BaseException) -> str:
     if isinstance(error, EvidenceError):
         return bounded(text)
     first, *more = text.split("\n")
-    if first in _SAY_NOTHING and more and more[0].lstrip().startswith("+"):  # pytest's next line says more
+    if first in _SAY_NOTHING and more and " at 0x" not in more[0]:  # pytest's next line says more
         first = f"{first}: {more[0].strip(' +')}"
     return bounded(first)

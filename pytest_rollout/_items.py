@@ -25,9 +25,12 @@ from pytest_rollout.marker import check_workspace, merge, read_samples, read_tas
 from pytest_rollout.plain import nearest
 from pytest_rollout.run import Run
 from pytest_rollout.store.records import Plan, Planned
-from pytest_rollout.task import Task
+from pytest_rollout.task import Archive, Folder, Git, Task
 
 __all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item"]
+
+
+Prepare = Callable[[Git | Archive], Folder | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def parametrize(metafunc: pytest.Metafunc, run: Callable[[], Run]) -> None:
     metafunc.parametrize("_rollout_sample", values, ids=ids, indirect=True)
 
 
-def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
+def plan_item(item: pytest.Item, run: Run, prepare: Prepare) -> RolloutItem:
     """The rollout that a test is; raises ConfigError without naming the test."""
     names = getattr(item, "fixturenames", ())
     _check_owner(item)
@@ -89,7 +92,8 @@ def plan_item(item: pytest.Item, run: Run) -> RolloutItem:
     merged = merge(marks(item))
     sampling = _sampling(item, merged)
     path = getattr(item, "path", Path(item.location[0]))
-    task = read_task(merged, default_id=_plain_id(item, sampling), folder=path.parent, samples=sampling.count)
+    default_id = _plain_id(item, sampling)
+    task = read_task(merged, default_id=default_id, folder=path.parent, samples=sampling.count, prepare=prepare)
     check_workspace(task, results=run.results.path, stage_root=run.stage_root, test_file=path)
     check_exposure(task)
     chosen = _choose(item, merged, run, path.parent)
@@ -194,6 +198,8 @@ def _of_tasks(tasks: Mapping[str, Task]) -> Iterator[str]:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         yield f"{found[0]}{more}: protect={glob!r} fits nothing in the workspace"
     for task in tasks.values():
+        for note in task.workspace.notes if task.workspace is not None else ():
+            yield f"{task.id}: in the workspace {note}"
         for name in replaced_files(task)[:1]:
             yield f"{task.id}: the hidden file {name} replaces what an agent makes of the workspace's"
 

@@ -58,14 +58,8 @@ class Judge:
         return verdict
 
     @staticmethod
-    def before_body(state: State, funcargs: dict[str, Any]) -> None:
-        """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session.
-
-        In a trial nothing is written at all.
-        """
-        for name in ("record_xml_attribute", "record_testsuite_property"):
-            if name in funcargs and state.trial is not None:
-                funcargs[name] = lambda name, value: None
+    def before_body(funcargs: dict[str, Any]) -> None:
+        """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session."""
         record = funcargs.get("record_xml_attribute")
         if record is not None:
             funcargs["record_xml_attribute"] = lambda name, value: record(xml_text(str(name)), value)

@@ -33,7 +33,7 @@ from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Job, Run
-from pytest_rollout.task import Task
+from pytest_rollout.task import Archive, Folder, Git, Task
 
 __all__ = ["RolloutSession"]
 
@@ -114,16 +114,20 @@ class RolloutSession:
             if not concerns_us(item):
                 continue
             try:
-                rollout = plan_item(item, run)
+                rollout = plan_item(item, run, self._prepare_source)
                 key = (rollout.task.id, rollout.sample)
                 if key in seen:
                     raise ConfigError(f"the task id {rollout.task.id!r} is that of {seen[key]} too")
-            except ConfigError as error:
+            except (ConfigError, InfraError) as error:
                 problems.setdefault(str(error), []).append(item.nodeid)
                 continue
             seen[key] = item.nodeid
             planned.append((item, rollout))
         return planned
+
+    def _prepare_source(self, asked: Git | Archive) -> Folder | None:
+        """Make a workspace ready, but where pytest only shows: then nothing is fetched."""
+        return None if self._only_shows else self.run_of_session.prepare_source(asked)
 
     def _options(self) -> dict[str, Any]:
         arguments = list(self._config.invocation_params.args)
@@ -231,7 +235,7 @@ class RolloutSession:
         """What the fixtures rollout_task and rollout_agent gave, checked as a marker's arguments are."""
         run, item = self.run_of_session, state.item
         if task is not state.rollout.task:  # that one was checked at collection; its workspace may be gone since
-            state.take(checked_task(task, state.rollout.task, item.path.parent))
+            state.take(checked_task(task, state.rollout.task, item.path.parent, run.prepare_source))
             check_exposure(state.task)
         if state.trial_agent is not None:
             return state.trial_agent

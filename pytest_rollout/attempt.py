@@ -297,6 +297,7 @@ def _pins(request: Request, agent: AgentInfo, executor: ExecutorInfo, revision: 
     return Pins(
         task_digest=episode.task.digest(),
         environment_revision=revision,
+        environment_commit=episode.task.workspace.commit if episode.task.workspace is not None else None,
         evaluator_revision=request.evaluator_revision,
         agent=clean_text(agent.name),
         agent_digest=agent.digest,

@@ -8,14 +8,14 @@ enforce is refused by name: one that is accepted and does nothing would be a lie
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_rollout.agents.paths import is_below
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.plain import clean_text, nearest
-from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
+from pytest_rollout.task import DEFAULT_LIMITS, Archive, Folder, Git, Limits, Task
 
 __all__ = ["ARGUMENTS", "LATER", "check_workspace", "checked_task", "merge", "read_samples", "read_task"]
 
@@ -98,8 +98,18 @@ def read_samples(merged: Mapping[str, Any]) -> int | None:
     return value
 
 
-def read_task(merged: Mapping[str, Any], *, default_id: str, folder: Path, samples: int) -> Task:
-    """The task of these arguments; ``folder`` is that of the test file. Raises ConfigError."""
+def read_task(
+    merged: Mapping[str, Any],
+    *,
+    default_id: str,
+    folder: Path,
+    samples: int,
+    prepare: Callable[[Git | Archive], Folder | None],
+) -> Task:
+    """The task of these arguments; ``folder`` is that of the test file. Raises ConfigError.
+
+    ``prepare`` makes the folder of a workspace that is none yet.
+    """
     limits = merged.get("limits", Limits())
     if not isinstance(limits, Limits):
         raise ConfigError(f"rollout(limits={limits!r}): it is not a Limits, such as Limits(wall='5m')")
@@ -107,7 +117,7 @@ def read_task(merged: Mapping[str, Any], *, default_id: str, folder: Path, sampl
     return Task(
         id=_id(merged, default_id),
         prompt=_text(merged, "prompt"),
-        workspace=_folder(merged, "workspace", folder),
+        workspace=_workspace(merged, folder, prepare),
         limits=limits.over(DEFAULT_LIMITS),
         network=_choice(merged, "network", ("none", "host")),
         env=_env(merged),
@@ -136,6 +146,25 @@ def _id(merged: Mapping[str, Any], default: str) -> str:
     if not value or len(value) > 500:
         raise ConfigError(f"rollout(id={merged['id']!r}): it is empty or longer than 500 characters")
     return value
+
+
+def _workspace(
+    merged: Mapping[str, Any], folder: Path, prepare: Callable[[Git | Archive], Folder | None]
+) -> Folder | None:
+    asked = merged.get("workspace")
+    if isinstance(asked, Folder) and asked.source is not None:  # it was made before
+        return asked
+    if isinstance(asked, Archive):
+        path = _path({"workspace": asked.path}, "workspace", folder, "the archive ")
+        return prepare(Archive(path=str(path)))
+    if isinstance(asked, Git):
+        texts = isinstance(asked.url, str) and isinstance(asked.rev, str) and "\0" not in asked.url + asked.rev
+        if not texts or not asked.url or not asked.rev or asked.rev.startswith("-"):
+            raise ConfigError(f"rollout(workspace={asked!r}): it is not Git(path or address, revision)")
+        if asked.is_far:
+            return prepare(asked)
+        return prepare(Git(str(_path({"workspace": asked.url}, "workspace", folder, "the repository ")), asked.rev))
+    return _folder(merged, "workspace", folder)
 
 
 def _folder(merged: Mapping[str, Any], name: str, folder: Path) -> Folder | None:
@@ -181,7 +210,7 @@ def _protect(merged: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted({clean_text(pattern.removeprefix("./")) for pattern in patterns}))
 
 
-def checked_task(task: object, planned: Task, folder: Path) -> Task:
+def checked_task(task: object, planned: Task, folder: Path, prepare: Callable[[Git | Archive], Folder | None]) -> Task:
     """A task that a suite's own ``rollout_task`` gave, under the rules of the marker; raises ConfigError."""
     where = "the fixture rollout_task"
     if not isinstance(task, Task):
@@ -190,12 +219,18 @@ def checked_task(task: object, planned: Task, folder: Path) -> Task:
         raise ConfigError(f"{where} changed the id or the number of samples, which are fixed when tests are collected")
     given = {name: getattr(task, name) for name in _OF_A_TASK}
     for name in ("workspace", "hidden"):
-        if isinstance(given[name], Folder):
+        if isinstance(given[name], Folder) and given[name].source is None:
             given[name] = given[name].path
     if isinstance(task.limits, Limits) and not task.limits.problems:
         given["limits"] = task.limits.over(planned.limits)
     try:
-        return read_task({**given, "id": planned.id}, default_id=planned.id, folder=folder, samples=planned.samples)
+        return read_task(
+            {**given, "id": planned.id},
+            default_id=planned.id,
+            folder=folder,
+            samples=planned.samples,
+            prepare=prepare,
+        )
     except ConfigError as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
 

@@ -212,7 +212,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     if session is None or not session.knows(pyfuncitem):
         return (yield)
     state = session.state(pyfuncitem)
-    session.judge_of_session.before_body(state, pyfuncitem.funcargs)
+    session.judge_of_session.before_body(pyfuncitem.funcargs)
     with state.clock.running():
         result = yield
     session.judge_of_session.after_body(state)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +19,16 @@ from filelock import FileLock
 from pytest_rollout import __version__
 from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
 from pytest_rollout.agents.paths import is_below
-from pytest_rollout.agents.protocol import Agent, Episode, join_path
+from pytest_rollout.agents.protocol import Agent, Episode
+from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
 from pytest_rollout.bundle import AuditVerdict
-from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError, SpawnError
+from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError
 from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
 from pytest_rollout.executors.cancel import Cancel
-from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.local import LocalExecutor
 from pytest_rollout.executors.probe import probe
-from pytest_rollout.executors.protocol import Command, Executor, ExecutorInfo
+from pytest_rollout.executors.protocol import Executor, ExecutorInfo
 from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Verdict
@@ -38,17 +36,16 @@ from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.recording import result_of, score_of
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
+from pytest_rollout.sources.prepare import prepared_source
 from pytest_rollout.stage.removal import remove_tree
-from pytest_rollout.stage.root import StageRoot, default_root
+from pytest_rollout.stage.root import SOURCES, StageRoot, default_root
 from pytest_rollout.store.facts import FactsFolder
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
 from pytest_rollout.store.records import Plan, Result, RunRecord
-from pytest_rollout.task import Task
+from pytest_rollout.task import Archive, Folder, Git, Task
 
 __all__ = ["Job", "Run"]
-
-_VERSION_SECONDS = 30.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +89,13 @@ class Run:
     def choose(self, value: object, where: str, folder: Path | None) -> AgentConfig | Agent:
         """The agent that ``value`` means; raises ConfigError."""
         return choose_agent(value, self.named, where=where, folder=folder)
+
+    def prepare_source(self, asked: Git | Archive) -> Folder:
+        """The folder of a workspace that is none of the suite's, made now if this machine has none.
+
+        Raises ConfigError, StageError and HostError.
+        """
+        return prepared_source(asked, self.stage_root / SOURCES, self.name)
 
     def check_hidden(self, files: set[Path], hidden: set[Path], agents: list[AgentConfig | Agent]) -> None:
         """Refuse to run where an agent could read the suite, the results or other stages.
@@ -203,32 +207,8 @@ class Run:
         if not isinstance(chosen, AgentConfig):
             return chosen
         if chosen.name not in self._agents:
-            self._agents[chosen.name] = chosen.agent(os.environ, self._version(chosen))
+            self._agents[chosen.name] = chosen.agent(os.environ, version_of(chosen, self.executor()))
         return self._agents[chosen.name]
-
-    def _version(self, config: AgentConfig) -> str | None:
-        """The first line that the version command prints in an empty stage, or None where it fails."""
-        if config.version is None:
-            return None
-        words = ("sh", "-c", config.version) if isinstance(config.version, str) else config.version
-        executor = self.executor()
-        stage = executor.provision(executor.prepare(None))
-        cancel, folder = Cancel(), tempfile.mkdtemp(prefix="rollout-version-")
-        streams = [Capture(Path(folder) / name, 4096) for name in ("stdout", "stderr")]
-        try:
-            env = {"PATH": join_path(config.binds), "LANG": "C.UTF-8"}
-            command = Command(argv=tuple(words), env=env, binds=config.binds, wall=_VERSION_SECONDS)
-            ended = executor.run(stage, command, streams[0], streams[1], cancel)
-            for stream in streams:
-                stream.close()
-            lines = streams[0].path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        except SpawnError:  # on the executor local the program itself is what is missing
-            return None
-        finally:
-            cancel.close()
-            executor.drop(stage)
-            shutil.rmtree(folder, ignore_errors=True)
-        return lines[0][:200] if lines and ended.exit_code == 0 else None
 
     def rollout(self, job: Job, agent: AgentConfig | Agent, cancel: Cancel) -> Attempt:
         """Make one attempt at one sample, or a trial of its checks.

@@ -17,7 +17,7 @@ import msgspec
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.plain import clean, nearest
 
-__all__ = ["DEFAULT_LIMITS", "Folder", "Limits", "Task", "parse_duration", "parse_size"]
+__all__ = ["DEFAULT_LIMITS", "Archive", "Folder", "Git", "Limits", "Task", "parse_duration", "parse_size"]
 
 Network = Literal["none", "host"]
 ScoreOn = Literal["any", "completed"]
@@ -26,6 +26,7 @@ _DURATIONS: dict[str, int | Fraction] = {"ms": Fraction(1, 1000), "s": 1, "m": 6
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*", re.ASCII)
 _MOST = 2**63
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://|[^/@]+@[^/:]+:")
 _LATER_LIMITS = ("cpu", "disk", "memory", "open_files", "processes", "file_size")
 
 
@@ -134,7 +135,37 @@ DEFAULT_LIMITS = Limits(wall=600.0, output=10 * 2**20, evaluation=60.0, body=300
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True, tag="folder"):
-    """A folder of the suite: a workspace, hidden files; ``path`` is absolute."""
+    """A folder: a workspace, hidden files; ``path`` is absolute.
+
+    Of one that was made from a repository or an archive, ``source`` says from which, and ``commit`` from which commit;
+    ``notes`` are what an author should know of it.
+    """
+
+    path: str
+    source: str | None = None
+    commit: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Git(msgspec.Struct, frozen=True, tag="git"):
+    """A workspace from a repository: ``url`` is a folder beside the test file, or an address.
+
+    ``rev`` is what git takes for a revision.
+    The agent gets the files of that commit, in a repository with one commit of its own and nothing else: no history, no
+    other branch, no remote.
+    """
+
+    url: str
+    rev: str = "HEAD"
+
+    @property
+    def is_far(self) -> bool:
+        """Whether this is an address, and not the path of a folder."""
+        return _ADDRESS.match(self.url) is not None
+
+
+class Archive(msgspec.Struct, frozen=True, tag="archive"):
+    """A workspace from a tar or zip file beside the test file."""
 
     path: str
 

@@ -7,6 +7,7 @@
       leases/<name>           locked by the process that owns the stages named <name>-…
       stages/<lease>-<opaque>/  one attempt each
       kept/<opaque>/          stages that the user asked to keep
+      sources/<key>/          workspaces that came from repositories and archives
 
 A lease that nobody holds belonged to a process that died: its stages are removed at the next start.
 Names are opaque, because the agent can read them in ``/proc/self/mountinfo``.
@@ -30,9 +31,10 @@ from pytest_rollout.knobs import TAG_FILE
 from pytest_rollout.stage.leftovers import kill_marked
 from pytest_rollout.stage.removal import remove_tree
 
-__all__ = ["NOBODY", "Owner", "StageRoot", "default_root"]
+__all__ = ["NOBODY", "SOURCES", "Owner", "StageRoot", "default_root"]
 
 NOBODY = 65534
+SOURCES = "sources"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _SHORT = 16  # digits that name a baseline in the names of its lock and of its unfinished folder
 
@@ -84,7 +86,7 @@ class StageRoot:
                     hint="Remove it, or set the ini key rollout_stage_root to another folder.",
                 )
             found = os.listdir(self.path)
-            if found and "leases" not in found:
+            if found and not {"leases", SOURCES} & set(found):
                 raise ConfigError(
                     f"rollout_stage_root: {self.path} is a folder with other things in it",
                     hint="Name a folder that is empty, or not there yet: it becomes a private one.",

@@ -36,6 +36,8 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "settings": (("settings",), ("values",)),
     # Trees on disk: baselines, stages, reading them safely.
     "stage": (("stage",), ("values",)),
+    # Workspaces out of repositories and archives.
+    "sources": (("sources",), ("values",)),
     # Where an agent acts. An executor provisions stages.
     "executors": (("executors",), ("values", "stage")),
     # What acts. An agent is given an executor's stage, and says which paths it needs bound.
@@ -57,7 +59,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # A session's settings, folder, agents and executor.
     "run": (
         ("run",),
-        ("values", "settings", "stage", "executors", "agents", "store", "attempt", "recording"),
+        ("values", "settings", "sources", "stage", "executors", "agents", "store", "attempt", "recording"),
     ),
     # A command in a view of what a rollout left.
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),

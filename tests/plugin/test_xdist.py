@@ -170,10 +170,10 @@ CRASHES = """
 
 @pytest.mark.slow
 def test_a_worker_that_crashes(suite: Suite) -> None:
-    ran = suite.run(CRASHES, "--rollout-controls=none")  # a control run would crash first
+    ran = suite.run(CRASHES, "--rollout-controls=none")
     assert ran.verdicts == {
         "test_before": ("passed", None, 1.0),
-        "test_dies_in_its_body": ("infra", "worker", None),
+        "test_dies_in_its_body": ("infra", "worker?", None),
         "test_passes_and_dies": ("passed", None, 1.0),
         "test_fails_and_dies": ("failed", None, 0.5),
         "test_after": ("passed", None, 1.0),

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, checked_task, merge, read_samples, read_task
-from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
+from pytest_rollout.task import DEFAULT_LIMITS, Archive, Folder, Git, Limits, Task
 
 VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
@@ -23,7 +23,7 @@ NO_GLOBS = ("", "/etc/**", "tests/", "../x", "a/../b", "..")
 
 
 def task_of(folder: Path, **arguments: Any) -> Task:
-    return read_task(arguments, default_id="test_a.py::test_x", folder=folder, samples=1)
+    return read_task(arguments, default_id="test_a.py::test_x", folder=folder, samples=1, prepare=prepared)
 
 
 def refusal(call: Any, *args: Any, **kwargs: Any) -> str:
@@ -33,6 +33,11 @@ def refusal(call: Any, *args: Any, **kwargs: Any) -> str:
 
 
 # Merging
+
+
+def prepared(asked: Git | Archive) -> Folder:
+    """A workspace that is made ready: it says what was asked for."""
+    return Folder(path="/made", source=repr(asked), commit="c0ffee")
 
 
 def test_the_nearest_mark_wins_argument_by_argument() -> None:
@@ -143,6 +148,7 @@ def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
         default_id="d",
         folder=tmp_path,
         samples=3,
+        prepare=prepared,
     )
     assert task == Task(
         id="mine",
@@ -164,7 +170,13 @@ def test_every_argument_reaches_the_task(tmp_path: Path) -> None:
 
 
 def test_texts_can_be_encoded(tmp_path: Path) -> None:
-    task = read_task({"prompt": "\udcff", "env": {"A": "\ud800"}}, default_id="t[\udc80]", folder=tmp_path, samples=1)
+    task = read_task(
+        {"prompt": "\udcff", "env": {"A": "\ud800"}},
+        default_id="t[\udc80]",
+        folder=tmp_path,
+        samples=1,
+        prepare=prepared,
+    )
     assert (task.prompt, task.env, task.id) == ("\\udcff", {"A": "\\ud800"}, "t[\\udc80]")
 
 
@@ -329,7 +341,7 @@ def test_a_task_of_the_fixture_is_taken_and_completed(tmp_path: Path) -> None:
         protect=["./b", "a"],
         oracle="solve.sh",
     )
-    assert checked_task(own, planned, tmp_path) == planned.replace(
+    assert checked_task(own, planned, tmp_path, prepared) == planned.replace(
         prompt="p\\udcff",
         workspace=Folder(path=str(tmp_path / "w")),
         limits=Limits(wall=5, output=7, evaluation=8, body=1),
@@ -339,7 +351,7 @@ def test_a_task_of_the_fixture_is_taken_and_completed(tmp_path: Path) -> None:
         protect=("a", "b"),
         oracle=str(tmp_path / "solve.sh"),
     )
-    assert checked_task(planned, planned, tmp_path) == planned
+    assert checked_task(planned, planned, tmp_path, prepared) == planned
 
 
 FIXED = "the fixture rollout_task changed the id or the number of samples, which are fixed when tests are collected"
@@ -381,10 +393,43 @@ def test_a_task_of_the_fixture_follows_the_rules_of_the_marker(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     planned = Task(id="t")
-    assert refusal(checked_task, planned.replace(**changes), planned, tmp_path) == message.replace("TMP", str(tmp_path))
+    assert refusal(checked_task, planned.replace(**changes), planned, tmp_path, prepared) == message.replace(
+        "TMP", str(tmp_path)
+    )
 
 
 def test_what_is_not_a_task_is_refused(tmp_path: Path) -> None:
-    assert refusal(checked_task, {"id": "t"}, Task(id="t"), tmp_path) == (
+    assert refusal(checked_task, {"id": "t"}, Task(id="t"), tmp_path, prepared) == (
         "the fixture rollout_task gave {'id': 't'}, which is not a Task"
     )
+
+
+def test_a_workspace_out_of_a_repository_or_an_archive_is_made_ready(tmp_path: Path) -> None:
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "x.tar").touch()
+    made = task_of(tmp_path, workspace=Git("repository", "v1")).workspace
+    assert made == Folder(path="/made", source=f"Git(url='{tmp_path}/repository', rev='v1')", commit="c0ffee")
+    assert made is not None
+    found = task_of(tmp_path, workspace=Archive("x.tar")).workspace
+    assert found is not None and found.source == f"Archive(path='{tmp_path}/x.tar')"
+    for url in ("https://example.org/a.git", "git@example.org:a/b.git", "file:///srv/a.git"):
+        far = task_of(tmp_path, workspace=Git(url)).workspace
+        assert far is not None and far.source == f"Git(url={url!r}, rev='HEAD')"
+    planned = Task(id="t", workspace=made)
+    assert checked_task(planned, planned, tmp_path, prepared).workspace == made
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Git("none"), "rollout(workspace='none'): the repository TMP/none does not exist"),
+        (Archive("none"), "rollout(workspace='none'): the archive TMP/none does not exist"),
+        (Git("https://example.org/a", "--upload-pack=x"), "it is not Git(path or address, revision)"),
+        (Git("https://example.org/a", ""), "it is not Git(path or address, revision)"),
+        (Git(5), "it is not Git(path or address, revision)"),  # type: ignore[arg-type]
+    ],
+)
+def test_sources_that_are_refused(tmp_path: Path, asked: object, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        task_of(tmp_path, workspace=asked)
+    assert message.replace("TMP", str(tmp_path)) in caught.value.message

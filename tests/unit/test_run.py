@@ -383,7 +383,7 @@ def test_version_commands(version: Callable[[Any], str | None], command: Any, ex
 
 
 def test_a_version_command_that_hangs(version: Callable[[Any], str | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_VERSION_SECONDS", 0.3)
+    monkeypatch.setattr("pytest_rollout.agents.version._SECONDS", 0.3)
     began = time.monotonic()
     assert version("echo 1.2.3; sleep 60") is None
     assert 0.3 <= time.monotonic() - began < 10

@@ -1,0 +1,145 @@
+"""Make a workspace that is no folder of the suite into one, once for a machine.
+
+::
+
+    <cache>/<key>/tree/          the files, with a repository of one commit
+    <cache>/<key>/facts.json     where they come from; written before the folder has its name
+    <cache>/refs/<key>           the commit that a name meant when a run began, so that all its processes agree
+    <cache>/<key>.lock           held by the process that makes it
+
+A key is that of the content, a commit or the digest of an archive, so what is there is never out of date. It is made
+in a folder that is then renamed: a process that is killed leaves nothing that is taken for whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock
+
+from pytest_rollout.errors import ConfigError, HostError, StageError
+from pytest_rollout.identity import canonical_digest
+from pytest_rollout.sources.archive import unpack
+from pytest_rollout.sources.onecommit import commit_tree
+from pytest_rollout.sources.repository import Exported, Repository, open_repository
+from pytest_rollout.task import Archive, Folder, Git
+
+__all__ = ["prepared_source"]
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FULL = (28, 122)  # ENOSPC, EDQUOT
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """``facts.json``: where a tree comes from. ``commit`` is that of the repository it was read from."""
+
+    source: str
+    commit: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def prepared_source(asked: Git | Archive, cache: Path, run: str) -> Folder:
+    """The folder of a workspace, made now if this machine has none.
+
+    Raises ConfigError for what is not there or is refused, StageError or HostError where it can't be made.
+    """
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if isinstance(asked, Archive):
+            return _of_archive(asked, cache)
+        return _of_git(asked, cache, run)
+    except OSError as error:
+        kind = HostError if error.errno in _FULL else StageError
+        raise kind(f"the workspace {asked} can't be prepared in {cache}: {error.strerror}") from error
+
+
+def _of_archive(asked: Archive, cache: Path) -> Folder:
+    path = Path(asked.path)
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        raise ConfigError(f"Archive({asked.path!r}): {path} can't be read: {error.strerror}") from None
+
+    def make(tree: Path) -> Facts:
+        unpack(path, tree)
+        return Facts(source=f"archive sha256:{digest.hexdigest()}")
+
+    return _made(cache, f"archive-{digest.hexdigest()[:40]}", make)
+
+
+def _of_git(asked: Git, cache: Path, run: str) -> Folder:
+    known = asked.rev if _COMMIT.fullmatch(asked.rev) else None
+    if known is not None and (cache / f"git-{known[:40]}").is_dir():
+        return _folder(cache / f"git-{known[:40]}")
+    with _opened(asked, cache, run) as repository:
+
+        def make(tree: Path) -> Facts:
+            exported = repository.export(tree)
+            commit_tree(tree)
+            return Facts(source=f"git {asked.url}", commit=repository.commit, notes=tuple(_notes(exported)))
+
+        return _made(cache, f"git-{repository.commit[:40]}", make)
+
+
+@contextmanager
+def _opened(asked: Git, cache: Path, run: str) -> Iterator[Repository]:
+    """The repository at the commit that the revision meant when the run began; what was fetched goes at the end."""
+    ref = cache / "refs" / canonical_digest([run, asked.url, asked.rev]).removeprefix("sha256:")[:32]
+    ref.parent.mkdir(exist_ok=True)
+    with FileLock(f"{ref}.lock"), tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as fetched:
+        rev = ref.read_text("ascii") if ref.exists() else asked.rev
+        if asked.is_far and (cache / f"git-{rev[:40]}").is_dir():
+            yield Repository(git="", commit=rev)
+            return
+        repository = open_repository(Git(asked.url, rev), Path(fetched))
+        ref.write_text(repository.commit, "ascii")
+        yield repository
+
+
+def _notes(exported: Exported) -> Iterator[str]:
+    for paths, what in (
+        (exported.submodules, "is a submodule: its folder is empty"),
+        (exported.pointers, "is a pointer of Git LFS: its content is not there"),
+    ):
+        if paths:
+            more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+            yield f"{paths[0]}{more} {what}"
+
+
+def _made(cache: Path, key: str, make: Callable[[Path], Facts]) -> Folder:
+    final = cache / key
+    if not final.is_dir():
+        with FileLock(f"{final}.lock"):
+            if not final.is_dir():
+                _make(cache, final, make)
+    return _folder(final)
+
+
+def _make(cache: Path, final: Path, make: Callable[[Path], Facts]) -> None:
+    for left in cache.glob(f".{final.name}-*"):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=cache))
+    try:
+        (made / "tree").mkdir()
+        facts = make(made / "tree")
+        (made / "facts.json").write_bytes(msgspec.json.encode(facts))
+        os.rename(made, final)
+    finally:
+        if made.exists():
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _folder(final: Path) -> Folder:
+    facts = msgspec.json.decode((final / "facts.json").read_bytes(), type=Facts)
+    return Folder(path=str(final / "tree"), source=facts.source, commit=facts.commit, notes=facts.notes)
