@@ -96,6 +96,13 @@ def plan_item(item: pytest.Item, run: Run, prepare: Prepare) -> RolloutItem:
     task = read_task(merged, default_id=default_id, folder=path.parent, samples=sampling.count, prepare=prepare)
     check_workspace(task, results=run.results.path, stage_root=run.stage_root, test_file=path)
     check_exposure(task)
+    for pool in task.pools:
+        if pool not in run.settings.pools:
+            valid = ", ".join(run.settings.pools) or "none"
+            raise ConfigError(
+                f"rollout(pools=…): there is no pool {pool!r}; in rollout_pools of the ini file: {valid}."
+                f"{nearest(pool, run.settings.pools)}"
+            )
     chosen = _choose(item, merged, run, path.parent)
     return RolloutItem(task=task, sample=sampling.index, chosen=chosen, agent_name=_agent_name(item, chosen))
 

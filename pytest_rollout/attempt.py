@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pytest_rollout.bundle import (
     Pins,
     Times,
 )
+from pytest_rollout.capacity import Capacity
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.evaluation.evaluator import Evaluator
 from pytest_rollout.evaluation.trees import Trees
@@ -75,6 +77,7 @@ class Attempt:
         self.infra: Infra | None = None
         self.reader: StageReader | None = None
         self.evaluator: Evaluator | None = None
+        self.waited: float | None = None  # seconds for a place, where there is a limit
         self.acted = False  # whether the agent began, and so may have filled the disk itself
         self._executor: Executor | None = None
         self._stage: Stage | None = None
@@ -126,15 +129,27 @@ class Attempt:
             warnings.append(f"the stage was not removed: {problem}")
 
 
-def run_attempt(request: Request, *, agent: Agent, executor: Executor, folder: Path, cancel: Cancel) -> Attempt:
+def run_attempt(
+    request: Request,
+    *,
+    agent: Agent,
+    executor: Executor,
+    folder: Path,
+    cancel: Cancel,
+    capacity: Capacity | None = None,
+) -> Attempt:
     """Provision a stage, let the agent act in it, and keep the evidence in ``folder`` (there, empty).
 
+    It waits for a place in ``capacity`` first, which is no time of the agent's.
     Raises RecordingError or HostError only when not even the journal could be written.
     """
     journal = AttemptJournal(folder / "journal.jsonl")
     attempt = Attempt(folder, journal)
     try:
-        _run(request, attempt, agent, executor, cancel)
+        held = nullcontext() if capacity is None else capacity.held(request.episode.task.pools, cancel)
+        with held as waited:
+            attempt.waited = waited
+            _run(request, attempt, agent, executor, cancel)
     except InfraError as error:
         forgeable = error.forgeable or (attempt.acted and error.kind == "host")
         attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=forgeable)  # type: ignore[arg-type]
@@ -155,6 +170,8 @@ def run_attempt(request: Request, *, agent: Agent, executor: Executor, folder: P
 def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel) -> None:
     task, journal = request.episode.task, attempt.journal
     baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
+    if attempt.waited:
+        journal.event("waited", seconds=round(attempt.waited, 3))
     stage = executor.provision(baseline)
     attempt.holds(executor, stage)
     journal.event("provisioned", environment_revision=baseline.revision, executor=executor.info.name)
@@ -194,7 +211,7 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         ended,
         revision=baseline.revision,
         captured=(captured[0], captured[1]),
-        times=Times(started=started, ended=utc_now(), duration=ended.duration),
+        times=Times(started=started, ended=utc_now(), duration=ended.duration, waited=attempt.waited),
         changes=collected.changes,
         findings=(*ended.findings, *_dropped(captured), *collected.findings, *_forbidden(broken)),
         invalid_actions=len(broken) if task.protect else None,

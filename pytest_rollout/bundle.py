@@ -86,11 +86,15 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """When the attempt began and ended (UTC, ISO 8601) and how long its agent ran (seconds)."""
+    """When the attempt began and ended (UTC, ISO 8601) and how long its agent ran (seconds).
+
+    ``waited`` is how long it waited for a place before that; None where nothing limits their number.
+    """
 
     started: str
     ended: str
     duration: float
+    waited: float | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,5 +50,12 @@ KNOBS = (
     Knob("dir", "folder of the results (default: .rollout in the root folder)", "--rollout-dir", "DIR"),
     Knob("stage_root", "private folder for stages and baselines (default: below /var/tmp)"),
     Knob("config", "file of the named agents (default: rollout.toml beside the ini file)"),
+    Knob(
+        "slots",
+        "how many agents run at once on this machine, over all workers and sessions (default: no limit)",
+        "--rollout-slots",
+        "N",
+    ),
+    Knob("pools", "places that tasks share by name, one a line: gpu = 2", repeated=True),
     Knob("keep_runs", "how many runs are kept in the folder of the results (default: 50)"),
 )

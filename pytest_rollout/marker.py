@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_rollout.agents.paths import is_below
 from pytest_rollout.errors import ConfigError
@@ -35,8 +35,9 @@ ARGUMENTS = (
     "hidden",
     "protect",
     "oracle",
+    "pools",
 )
-LATER = ("pools", "split")
+LATER = ("split",)
 _RESERVED = "ROLLOUT_"
 _OF_A_TASK = (
     "prompt",
@@ -51,6 +52,7 @@ _OF_A_TASK = (
     "hidden",
     "protect",
     "oracle",
+    "pools",
 )
 
 
@@ -125,10 +127,11 @@ def read_task(
         seed=_seed(merged),
         threshold=_threshold(merged),
         score_on=_choice(merged, "score_on", ("any", "completed")),
-        tags=_tags(merged),
+        tags=_names(merged, "tags"),
         hidden=_folder(merged, "hidden", folder),
         protect=_protect(merged),
         oracle=_oracle(merged, folder),
+        pools=_names(merged, "pools"),
     )
 
 
@@ -288,10 +291,10 @@ def _threshold(merged: Mapping[str, Any]) -> float:
     return float(value)
 
 
-def _tags(merged: Mapping[str, Any]) -> tuple[str, ...]:
-    value = merged.get("tags", ())
+def _names(merged: Mapping[str, Any], argument: Literal["tags", "pools"]) -> tuple[str, ...]:
+    value = merged.get(argument, ())
     if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
-        raise ConfigError(f"rollout(tags={value!r}): it is not a list of texts")
-    if not all(isinstance(tag, str) and tag.strip() for tag in value):
-        raise ConfigError(f"rollout(tags={value!r}): a tag is a text that is not empty")
-    return tuple(sorted({clean_text(tag.strip()) for tag in value}))
+        raise ConfigError(f"rollout({argument}={value!r}): it is not a list of texts")
+    if not all(isinstance(name, str) and name.strip() for name in value):
+        raise ConfigError(f"rollout({argument}={value!r}): a {argument[:-1]} is a text that is not empty")
+    return tuple(sorted({clean_text(name.strip()) for name in value}))

@@ -79,6 +79,7 @@ def result_of(
         message=clean_text(verdict.message)[:_MAX_MESSAGE],
         trusted=bundle.trusted if bundle is not None else None,
         duration=bundle.times.duration if bundle is not None else None,
+        waited=bundle.times.waited if bundle is not None else None,
         folder=folder,
         evaluator_revision=bundle.pins.evaluator_revision if bundle is not None else None,
         in_process=in_process,

@@ -23,6 +23,7 @@ from pytest_rollout.agents.protocol import Agent, Episode
 from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
 from pytest_rollout.bundle import AuditVerdict
+from pytest_rollout.capacity import SLOTS, Capacity
 from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError
 from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
 from pytest_rollout.executors.cancel import Cancel
@@ -78,6 +79,8 @@ class Run:
         self._refusal: InfraError | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
+        self._sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
+        self._capacity = Capacity(self.stage_root / "slots", self._sizes)
 
     # -- before anything is started
 
@@ -233,7 +236,8 @@ class Run:
             evaluator_revision=job.evaluator_revision,
             audit=job.audit,
         )
-        return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel)
+        capacity = self._capacity if job.trial is None and self._sizes else None
+        return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel, capacity=capacity)
 
     def environment_of(self, task: Task) -> str:
         """The revision of a task's baseline, frozen now if it was not; raises InfraError and ConfigError."""

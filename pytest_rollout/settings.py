@@ -7,8 +7,9 @@ each task; ``docs/reference/settings.md`` has the one table of precedence.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ ISOLATIONS = ("required", "none")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
 _MOST = 1_000_000
+_POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +48,8 @@ class Settings:
     audit: bool = False
     audit_repeats: int = 3
     controls: str = "auto"
+    slots: int | None = None
+    pools: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -76,6 +80,7 @@ def resolve(
     samples, samples_from = given.count("samples", least=1)
     keep_runs, _ = given.count("keep_runs", least=1)
     audit_repeats, _ = given.count("audit_repeats", least=1)
+    slots, _ = given.count("slots", least=1)
     return Settings(
         agent=agent,
         agent_from=agent_from,
@@ -95,6 +100,8 @@ def resolve(
         audit=bool(options.get("audit")),
         audit_repeats=audit_repeats or 3,
         controls=given.choice("controls", CONTROLS),
+        slots=slots,
+        pools=given.pools(),
     )
 
 
@@ -132,6 +139,19 @@ class _Given:
         if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= _MOST:
             raise ConfigError(f"{where}: {text!r} is not a whole number from {least} to {_MOST}")
         return int(text), where
+
+    def pools(self) -> dict[str, int]:
+        """The sizes of the named pools."""
+        found: dict[str, int] = {}
+        for line in self._ini.get("pools") or ():
+            name, equals, size = (part.strip() for part in str(line).partition("="))
+            if not equals or not _POOL.fullmatch(name) or not size.isascii() or not size.isdigit() or int(size) < 1:
+                raise ConfigError(f"rollout_pools in the ini file: {line!r} is not of the form 'gpu = 2'")
+            if name in found or name == "slots":
+                why = "is there twice" if name in found else "is what rollout_slots is for"
+                raise ConfigError(f"rollout_pools in the ini file: the pool {name!r} {why}")
+            found[name] = min(int(size), _MOST)
+        return found
 
     def path(self, name: str, invoked: Path, ini_folder: Path) -> tuple[Path | None, str]:
         text, where = self.text(name)

@@ -134,7 +134,7 @@ def _unknown_limit(name: str) -> str:
 DEFAULT_LIMITS = Limits(wall=600.0, output=10 * 2**20, evaluation=60.0, body=300.0)
 
 
-class Folder(msgspec.Struct, frozen=True, kw_only=True, tag="folder"):
+class Folder(msgspec.Struct, frozen=True, kw_only=True, tag="folder", omit_defaults=True):
     """A folder: a workspace, hidden files; ``path`` is absolute.
 
     Of one that was made from a repository or an archive, ``source`` says from which, and ``commit`` from which commit;
@@ -176,6 +176,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     ``limits`` is complete (no ``None``). ``workspace=None`` is an empty stage. ``seed`` is that of
     sample 0; sample k gets ``seed + k``. ``hidden`` is the evaluator's files, ``protect`` globs of
     paths that the agent may not change, ``oracle`` the path of a solution, which no agent sees.
+    ``pools`` are the names of pools of which a rollout takes a place while its agent runs.
     """
 
     id: str
@@ -192,6 +193,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     hidden: Folder | None = None
     protect: tuple[str, ...] = ()
     oracle: str | None = None
+    pools: tuple[str, ...] = ()
 
     def replace(self, **changes: Any) -> Task:
         """A copy with some fields changed, for a suite that overrides the fixture ``rollout_task``."""

@@ -31,6 +31,7 @@ def properties_of(
         "rollout.checks_reward": result.checks_reward,
         "rollout.termination": result.termination,
         "rollout.trusted": None if result.trusted is None else str(result.trusted).lower(),
+        "rollout.waited": result.waited,
         "rollout.seed": bundle.pins.seed if bundle is not None else None,
         "rollout.environment_revision": bundle.pins.environment_revision if bundle is not None else None,
         "rollout.evaluator_revision": result.evaluator_revision,

@@ -24,6 +24,7 @@ _TAIL_BYTES = 4000
 _MAX_CHANGES = 20
 _MAX_MESSAGE = 800
 _MAX_NOTES = 20
+_WORTH_TELLING = 1.0  # seconds
 
 
 def figure(value: float | None) -> str:
@@ -129,6 +130,9 @@ def closing_block(
     if found.forgeable_measured != found.measured:
         mean = figure(found.forgeable_mean)
         lines.append(f"with forgeable infra as 0: {mean} over {found.forgeable_measured}")
+    waits = [result.waited for result in results if result.waited]
+    if sum(waits) >= _WORTH_TELLING:
+        lines.append(f"waited for places: {sum(waits):.3g} s together, {max(waits):.3g} s at most")
     lines += _about_checks(results)
     if any(result.trusted is False for result in results):
         lines.append("untrusted: the agents were not isolated")

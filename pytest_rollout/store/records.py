@@ -101,6 +101,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     trusted: bool | None = None
     duration: float | None = None
+    waited: float | None = None
     folder: str | None = None
     evaluator_revision: str | None = None
     in_process: bool = False

@@ -40,6 +40,8 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sources": (("sources",), ("values",)),
     # Where an agent acts. An executor provisions stages.
     "executors": (("executors",), ("values", "stage")),
+    # How many agents run at once.
+    "capacity": (("capacity",), ("values", "executors")),
     # What acts. An agent is given an executor's stage, and says which paths it needs bound.
     "agents": (("agents",), ("values", "executors")),
     # The marker's arguments make a task; a workspace must not hold what agents may not see.
@@ -49,7 +51,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # A candidate's work against checks, in sandboxes of their own.
     "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
     # Task, agent and executor make a bundle, with a way to judge it.
-    "attempt": (("attempt",), ("values", "stage", "executors", "agents", "evaluation", "store")),
+    "attempt": (("attempt",), ("values", "stage", "executors", "capacity", "agents", "evaluation", "store")),
     # What right, forged and spoilt work scores.
     "audit": (("audit",), ("values", "store")),
     # What people and tools read of results.
@@ -59,7 +61,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # A session's settings, folder, agents and executor.
     "run": (
         ("run",),
-        ("values", "settings", "sources", "stage", "executors", "agents", "store", "attempt", "recording"),
+        ("values", "settings", "sources", "stage", "executors", "capacity", "agents", "store", "attempt", "recording"),
     ),
     # A command in a view of what a rollout left.
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),

@@ -22,7 +22,7 @@ NO_COMMAND = "is not a command: a text for sh -c, or a list of words"
 LATER = "is not enforced by this version, so it is refused"
 VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
-    "hidden, protect, oracle"
+    "hidden, protect, oracle, pools"
 )
 VALID_LIMITS = "valid: 'wall', 'output', 'evaluation', 'body'"
 DURATION = "is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'"
@@ -182,7 +182,7 @@ MARKERS = {
     "arguments": [
         ("{'agnet': 'true'}", f"rollout has no argument 'agnet'; valid: {VALID}. Did you mean 'agent'?"),
         ("{'zzz': 1}", f"rollout has no argument 'zzz'; valid: {VALID}."),
-        ("{'pools': {}}", f"rollout(pools=…) {LATER}"),
+        ("{'pools': {}}", "rollout(pools={}): it is not a list of texts"),
         ("{'split': 'test'}", f"rollout(split=…) {LATER}"),
         ("{'network': 'gateway'}", f"rollout(network='gateway') {LATER}"),
         ("{'network': 'hots'}", "rollout(network='hots'): valid: 'none', 'host'. Did you mean 'host'?"),

@@ -27,6 +27,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-keep",
         "--rollout-audit",
         "--rollout-controls",
+        "--rollout-slots",
         "--rollout-dir",
     }
     assert {knob.name for knob in KNOBS if knob.option is None} == {
@@ -34,8 +35,9 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "config",
         "keep_runs",
         "audit_repeats",
+        "pools",
     }
-    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin"]
+    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools"]
     assert [knob.name for knob in KNOBS if knob.flag] == ["audit"]
 
 

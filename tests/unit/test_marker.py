@@ -13,7 +13,7 @@ from pytest_rollout.task import DEFAULT_LIMITS, Archive, Folder, Git, Limits, Ta
 
 VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
-    "hidden, protect, oracle"
+    "hidden, protect, oracle, pools"
 )
 NOT_ENFORCED = "is not enforced by this version, so it is refused; valid: 'wall', 'output', 'evaluation', 'body'"
 
@@ -79,7 +79,7 @@ def test_positional_arguments_are_refused() -> None:
     assert refusal(merge, [(("noop",), {})]) == "rollout takes named arguments only, got 'noop'"
 
 
-@pytest.mark.parametrize("name", ["pools", "split"])
+@pytest.mark.parametrize("name", ["split"])
 def test_an_argument_that_is_not_enforced_is_refused_by_name(name: str) -> None:
     assert refusal(merge, [((), {name: "x"})]) == (
         f"rollout({name}=…) is not enforced by this version, so it is refused"

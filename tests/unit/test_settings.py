@@ -71,6 +71,7 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ("audit", False, {}),
     ("controls", "none", {"controls": "none"}),
     ("controls", "auto", {}),
+    ("slots", "8", {"slots": 8}),
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
@@ -86,6 +87,8 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("keep_runs", "3", {"keep_runs": 3}),
     ("audit_repeats", "5", {"audit_repeats": 5}),
     ("controls", "none", {"controls": "none"}),
+    ("slots", "8", {"slots": 8}),
+    ("pools", ["gpu = 2", "a-b_1=1"], {"pools": {"gpu": 2, "a-b_1": 1}}),
 ]
 
 

@@ -21,12 +21,15 @@ from pytest_rollout.evaluation.guest.values import Message, answer_with, written
 __all__ = ["call"]
 
 SCRATCH = ("/tmp", "/dev/shm", "/home/agent")
-_PR_SET_DUMPABLE = 4
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_ROUNDS = 5000  # of killing, each with a pause where nothing died yet
 
 
 def call(spec: Message) -> None:
     """Each call in a child of its own; of one call nothing is there, or seen, when the next begins."""
-    _dumpable(0)  # no child of this user's reads the descriptors of this process
+    _control(_PR_SET_DUMPABLE, 0)  # no child of this user's reads the descriptors of this process
+    if spec["alone"]:
+        _control(_PR_SET_CHILD_SUBREAPER, 1)  # what a call leaves behind becomes a child of this process
     pairs = [tuple(pair) for pair in spec["pairs"]]
     known = {path for folder in SCRATCH for path in entries(folder)} if spec["alone"] and len(pairs) > 1 else ()
     for number, (request, response) in enumerate(pairs):
@@ -53,7 +56,7 @@ def call(spec: Message) -> None:
 
 def call_one(request: int, response: int) -> None:
     os.setsid()
-    _dumpable(1)
+    _control(_PR_SET_DUMPABLE, 1)
     asked = json.loads(os.pread(request, os.fstat(request).st_size, 0))
     os.close(request)
     see_candidate_first()
@@ -68,13 +71,16 @@ def _leave_the_streams() -> None:
         os.close(fd)
 
 
-def _dumpable(value: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, value, 0, 0, 0)
+def _control(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def end_others(child: int, *, alone: bool) -> None:
-    """Kill what a call left running, and reap it. ``alone``: every process here is of this sandbox."""
-    for _ in range(2000):
+    """Kill what a call left running, and reap it. ``alone``: every process here is of this sandbox.
+
+    Processes that start others while they are killed get fewer with each round; where they don't, this one ends.
+    """
+    for _ in range(_ROUNDS):
         try:
             if alone and os.getpid() != 1:
                 os.kill(-1, signal.SIGKILL)  # but for this process, and for pid 1 of the namespace
@@ -83,10 +89,14 @@ def end_others(child: int, *, alone: bool) -> None:
         except (ProcessLookupError, PermissionError):
             pass
         try:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                time.sleep(0.001)
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
         except ChildProcessError:
             return
+        time.sleep(0.001)
+    if alone:
+        print("what a call left running can't be ended", file=sys.stderr)
+        os._exit(3)
 
 
 def entries(folder: str) -> list[str]:
