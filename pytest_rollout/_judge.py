@@ -146,6 +146,8 @@ class Judge:
             state.result = self._unwritten(state, state.verdict)
             self._append(state.result)
         state.reward.judged = True
+        for note in state.notes:
+            self._warn(state, note)
         oracle = state.control.oracle
         if oracle is not None and not oracle.accepted:
             said = oracle.message.splitlines()[0] if oracle.message else oracle.end

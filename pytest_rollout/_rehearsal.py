@@ -31,6 +31,7 @@ def rehearse(item: pytest.Item, judge: Judged) -> None:
     _be_alone(item.config)
     vars(item)[_JUDGE] = judge
     item.__class__ = _hushed(type(item))
+    _leave_alone(item)
     stack: dict[Any, Any] = item.session._setupstate.stack
     before = {node: len(finalizers) for node, (finalizers, _) in stack.items()}
     with warnings.catch_warnings(record=True):  # the test itself will warn; what is an error stays one
@@ -49,6 +50,14 @@ def _phase(item: pytest.Item, when: Literal["setup", "call", "teardown"], **more
     hook = getattr(item.ihook, f"pytest_runtest_{when}")
     call = pytest.CallInfo.from_call(lambda: hook(item=item, **more), when=when, reraise=_THROUGH)
     return bool(item.ihook.pytest_runtest_makereport(item=item, call=call).passed)
+
+
+def _leave_alone(item: Any) -> None:
+    """Let no fixture that is set up by now be put away here, as another parameter of it would: it is the parent's."""
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        for definition in definitions:
+            if definition.cached_result is not None:
+                definition._finalizers.clear()
 
 
 def _tear_down_since(stack: dict[Any, Any], before: dict[Any, int]) -> None:
@@ -114,6 +123,9 @@ def _be_alone(config: pytest.Config) -> None:
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "sendevent") and hasattr(plugin, "channel"):
             config.pluginmanager.unregister(plugin)
+    handler = getattr(config.pluginmanager.get_plugin("logging-plugin"), "log_file_handler", None)
+    if handler is not None:
+        handler.setStream(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until this process ends
     factory = getattr(config, "_tmp_path_factory", None)
     if factory is not None:
         factory._basetemp = vars(config)[_PLACE] = factory.mktemp("rollout-trial")

@@ -50,6 +50,7 @@ class State:
         self.control = Control()
         self.evaluator_revision: str | None = None
         self.audit: AuditVerdict | None = None
+        self.notes: list[str] = []  # what a reader of the result has to know of its control runs
         self.clock = BodyClock(_seconds(self.task))
 
     def take(self, task: Task) -> None:

@@ -31,6 +31,7 @@ from pytest_rollout.errors import ConfigError, EvaluatorError, InfraError
 from pytest_rollout.evaluation.revision import evaluator_revision
 from pytest_rollout.evaluation.surroundings import Surroundings
 from pytest_rollout.identity import canonical_digest
+from pytest_rollout.plain import clean_text
 from pytest_rollout.run import Run
 from pytest_rollout.stage.baseline import fingerprint
 from pytest_rollout.store.folder import read_record
@@ -75,10 +76,10 @@ def _fingerprint_of(path: Path) -> str:
 
 
 def _patience(task: Task) -> float:
-    """Seconds to wait for another process that tries the same checks, before trying them here too."""
+    """Seconds that a trial may take; also how long another process that makes one is waited for."""
     limits = task.limits
     assert limits.wall is not None and limits.evaluation is not None and limits.body is not None
-    return 2 * (limits.wall + limits.body + _EVALUATIONS * limits.evaluation)
+    return limits.wall + limits.body + _EVALUATIONS * limits.evaluation
 
 
 class Learning:
@@ -122,8 +123,9 @@ class Trials:
         if self._run.settings.controls == "auto" and not self._shows_only():
             try:
                 state.control = self._control(state, state.evaluator_revision)
-            except (InfraError, ConfigError, OSError):
-                state.control = Control()  # the rollout itself will tell what is wrong
+            except (InfraError, ConfigError, OSError) as error:
+                state.control = Control()  # the rollout itself will tell what is wrong with the stage
+                state.notes.append(f"the checks were not tried: {clean_text(str(error))}")
         state.audit = self._audited(task.id, state.evaluator_revision)
         if state.audit is None and state.control.noop is not None and state.control.noop.accepted:
             state.audit = "weak"

@@ -17,7 +17,8 @@ from contextlib import suppress
 
 __all__ = ["apart"]
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_ROUNDS = 200  # of killing
 _PATIENCE = 4.0  # seconds for a child that was interrupted to put away what it started
 _HEAD = 8  # bytes of the length of an answer
 
@@ -52,7 +53,9 @@ def apart(work: Callable[[], bytes], seconds: float) -> bytes | None:
 def _be_the_child(work: Callable[[], bytes], write: int, parent: int) -> None:
     """Never returns."""
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        library = ctypes.CDLL(None)
+        library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         if os.getppid() == parent:
             data = work()
             with memoryview(len(data).to_bytes(_HEAD, "big") + data) as view:
@@ -62,7 +65,26 @@ def _be_the_child(work: Callable[[], bytes], write: int, parent: int) -> None:
     except BaseException:  # noqa: BLE001, S110 - the parent sees that there is no answer
         pass
     finally:
+        _end_children()
         os._exit(0)
+
+
+def _end_children() -> None:
+    """Kill what this process started and what those did: nobody is left to wait for them."""
+    for _ in range(_ROUNDS):
+        children = []
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(OSError), open(f"/proc/self/task/{thread}/children", "rb") as file:
+                children += [int(pid) for pid in file.read().split()]
+        for pid in children:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        if not children:
+            return
+        time.sleep(0.005)
 
 
 def _answer(read: int, child: int, deadline: float) -> bytes | None:

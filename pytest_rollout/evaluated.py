@@ -31,7 +31,8 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         """Refuse to be taken for a verdict: it would always be true. Raises EvaluatorError."""
-        raise EvaluatorError("an Exec is neither true nor false: look at its exit_code, or compare what it printed")
+        message = "an Exec is neither true nor false: look at its exit_code, or compare what it printed"
+        raise EvaluatorError(message, asked=True)
 
     @property
     def output(self) -> str:
@@ -65,7 +66,7 @@ class TestRun(msgspec.Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         """Refuse to be taken for a verdict: it would always be true. Raises EvaluatorError."""
-        raise EvaluatorError("a TestRun is neither true nor false: write .passed")
+        raise EvaluatorError("a TestRun is neither true nor false: write .passed", asked=True)
 
     @property
     def passed(self) -> bool:

@@ -53,6 +53,7 @@ def run_tests(trees: Trees, hidden: Hidden | None, expect: Sequence[str] | None,
         raise EvaluatorError(
             f"run_tests(): the hidden file {ignored} would not be used, since pytest reads no ini file there",
             hint="Name the tests test_*.py and test…, and take out that file.",
+            asked=hidden.given,
         )
     wanted = _wanted(hidden, expect)
     modules = [proxy] if isinstance(proxy, str) else list(proxy)
@@ -189,10 +190,11 @@ def _last_line(broken: Any) -> str:
 
 def _wanted(hidden: Hidden, expect: Sequence[str] | None) -> tuple[str, ...]:
     """The ids that must be reported passed; raises EvaluatorError."""
-    there = expected_tests(hidden.sources)
+    there = expected_tests(hidden.sources, given=hidden.given)
     if expect is None:
         if not there:
-            raise EvaluatorError("run_tests() found no test in the hidden files: no test_*.py that defines one")
+            message = "run_tests() found no test in the hidden files: no test_*.py that defines one"
+            raise EvaluatorError(message, asked=hidden.given)
         return tuple(there)
     ids = [expect] if isinstance(expect, str) else list(expect)
     if not ids:
@@ -206,7 +208,7 @@ def _wanted(hidden: Hidden, expect: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def expected_tests(sources: dict[str, str]) -> list[str]:
+def expected_tests(sources: dict[str, str], *, given: bool = False) -> list[str]:
     """The ids of the tests that these files define, without parameters; raises EvaluatorError for broken ones."""
     found: list[str] = []
     for path, text in sorted(sources.items()):
@@ -215,7 +217,7 @@ def expected_tests(sources: dict[str, str]) -> list[str]:
         try:
             found += [f"{path}::{name}" for name in _tests_of(ast.parse(text).body)]
         except (SyntaxError, ValueError, RecursionError) as error:
-            raise EvaluatorError(f"the hidden file {path} is not Python: {error}") from None
+            raise EvaluatorError(f"the hidden file {path} is not Python: {error}", asked=given) from None
     return found
 
 

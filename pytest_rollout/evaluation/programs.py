@@ -20,6 +20,7 @@ from pytest_rollout.executors.protocol import Stage
 __all__ = ["evaluate", "run"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
+_LONGEST_WORD, _LONGEST_COMMAND = 100_000, 1_000_000
 _NOT_STARTED = {126: "is not runnable", 127: "was not found"}
 _FROM = ("sh", "-c", 'input=$1; shift; exec "$@" </proc/self/fd/"$input"', "sh")
 _tried: set[tuple[str, ...]] = set()  # commands that start on the baseline of that revision, in this process
@@ -85,8 +86,11 @@ def _within(trees: Trees, stage: Stage, argv: tuple[str, ...], shown: str, inher
 def _argv(command: Sequence[str] | str) -> tuple[str, ...]:
     """The words of a command; a text runs under ``sh -c``. Raises EvaluatorError."""
     if isinstance(command, str) and command.strip() and "\0" not in command:
-        return ("sh", "-c", command)
+        command = ("sh", "-c", command)
     words = tuple(command) if isinstance(command, list | tuple) else ()
     if not words or not words[0] or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise EvaluatorError(f"{command!r} is not a command: a text for sh -c, or a list of words", asked=True)
+    sizes = [len(os.fsencode(word)) for word in words]
+    if max(sizes) > _LONGEST_WORD or sum(sizes) > _LONGEST_COMMAND:
+        raise EvaluatorError(f"a command of {sum(sizes)} bytes is too long for the system", asked=True)
     return words

@@ -34,10 +34,14 @@ _LONGEST_SOURCE = 4 << 20
 
 
 class Hidden(msgspec.Struct, frozen=True, kw_only=True):
-    """The evaluator's files: the layer that holds them, and the text of each Python file by its path."""
+    """The evaluator's files: the layer that holds them, and the text of each Python file by its path.
+
+    ``given`` says that a test made them, from texts that may be a candidate's.
+    """
 
     layer: str
     sources: dict[str, str]
+    given: bool = False
 
 
 class Trees:
@@ -73,7 +77,8 @@ class Trees:
             except ConfigError as error:
                 raise EvaluatorError(f"files={{…}}: {error}", asked=True) from None
             self._layers.append(layer)
-            return Hidden(layer=layer, sources={path: text for path, text in files.items() if path.endswith(".py")})
+            sources = {path: text for path, text in files.items() if path.endswith(".py")}
+            return Hidden(layer=layer, sources=sources, given=True)
         if not isinstance(files, str | os.PathLike):
             raise EvaluatorError(f"files={files!r}: it is neither a folder nor a mapping of path to text", asked=True)
         folder = Path(os.path.normpath(self.suite / os.path.expanduser(files)))

@@ -23,19 +23,20 @@ _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, RuntimeError, KeyErro
 _Member = tuple[str, str, int, str, Callable[[], IO[bytes]]]  # name, kind, mode, target of a link, its content
 
 
-def unpack(archive: Path, target: Path) -> None:
+def unpack(archive: Path, target: Path) -> bool:
     """Unpack a tar (of any compression that Python has) or a zip below ``target``, which is empty.
 
+    Folders ``.git`` are left out, since a history often holds what an agent is to find; returns whether there was one.
     Raises ConfigError for what is no archive, for a member that lies or points outside, that is no file, folder or
     link, and for more than 8 GiB or 200,000 members.
     """
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as opened:
-                _write(archive, target, _of_zip(opened))
+                return _write(archive, target, _of_zip(opened))
         else:
             with tarfile.open(archive) as tar:
-                _write(archive, target, _of_tar(archive, tar))
+                return _write(archive, target, _of_tar(archive, tar))
     except (
         tarfile.TarError,
         zipfile.BadZipFile,
@@ -73,17 +74,21 @@ def _of_zip(opened: zipfile.ZipFile) -> Iterator[_Member]:
         yield member.filename, kind, mode, link, lambda member=member: opened.open(member)  # type: ignore[misc]
 
 
-def _write(archive: Path, target: Path, members: Iterator[_Member]) -> None:
-    """Write members; links come last, so that none is written through."""
-    left, links = MAX_BYTES, list[tuple[str, str]]()
+def _write(archive: Path, target: Path, members: Iterator[_Member]) -> bool:
+    """Write members; links come last, so that none is written through. Returns whether a repository was left out."""
+    left, links, repository = MAX_BYTES, dict[str, str](), False
     for number, (name, kind, mode, link, content) in enumerate(members):
         if number >= MAX_MEMBERS:
             raise ConfigError(f"Archive({str(archive)!r}): more than {MAX_MEMBERS} members")
         inside = _inside(archive, name)
         place = target / inside
-        if kind == "sym":
+        if ".git" in inside.lower().split("/"):
+            repository = True
+        elif kind == "sym":
             _check_link(archive, inside, link)
-            links.append((inside, link))
+            if inside in links:
+                raise ConfigError(f"Archive({str(archive)!r}): {inside!r} is in it twice")
+            links[inside] = link
         elif kind == "dir":
             place.mkdir(parents=True, exist_ok=True)
         elif inside:
@@ -91,13 +96,16 @@ def _write(archive: Path, target: Path, members: Iterator[_Member]) -> None:
             with content() as source:
                 left -= _copy(archive, source, place, left)
             place.chmod(0o755 if mode & 0o111 else 0o644)
-    for inside, link in links:
+    for inside, link in links.items():
+        if any(inside.startswith(f"{other}/") for other in links):
+            raise ConfigError(f"Archive({str(archive)!r}): {inside!r} lies below a link")
         place = target / inside
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             place.symlink_to(link)
         except FileExistsError:
             raise ConfigError(f"Archive({str(archive)!r}): {inside!r} is in it twice") from None
+    return repository
 
 
 def _inside(archive: Path, name: str) -> str:

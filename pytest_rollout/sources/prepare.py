@@ -72,8 +72,8 @@ def _of_archive(asked: Archive, cache: Path) -> Folder:
         raise ConfigError(f"Archive({asked.path!r}): {path} can't be read: {error.strerror}") from None
 
     def make(tree: Path) -> Facts:
-        unpack(path, tree)
-        return Facts(source=f"archive sha256:{digest.hexdigest()}")
+        notes = ("the repository (.git) of the archive is left out",) if unpack(path, tree) else ()
+        return Facts(source=f"archive sha256:{digest.hexdigest()}", notes=notes)
 
     return _made(cache, f"archive-{digest.hexdigest()[:40]}", make)
 

@@ -7,6 +7,7 @@ our own.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,10 +105,7 @@ def _fetched(url: str, rev: str, cache: Path) -> Repository:
     said = ""
     for arguments in tries:
         words = [f"--git-dir={git}", "fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules", *arguments]
-        try:
-            done = _git(words, {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}, _FETCH_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise StageError(f"Git({url!r}): it was not fetched within {_FETCH_SECONDS:g} s") from None
+        done = _git(words, {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}, _FETCH_SECONDS)
         if done.returncode == 0:
             name = "refs/rollout/it" if arguments[-1] == refspec else rev
             return Repository(git=git, commit=_commit(git, url, rev, name))
@@ -122,16 +120,25 @@ def _git(
     try:
         return subprocess.run(
             ["git", "-c", "safe.directory=*", *words],
-            env={**os.environ, **env},
+            env={**_environment(), **env},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
             check=False,
         )
+    except subprocess.TimeoutExpired:
+        raise StageError(f"git {words[-1]!r} did not end within {seconds:g} s") from None
     except FileNotFoundError:
         raise ConfigError("Git(…): the program git is not installed") from None
     except OSError as error:
         raise HostError(f"git could not be started: {error.strerror}") from error
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without the variables of git's that name another repository, as those of a hook do."""
+    kept = ("GIT_SSH", "GIT_ASKPASS", "GIT_SSL", "GIT_PROXY", "GIT_HTTP", "GIT_CONFIG_GLOBAL")
+    found = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(kept)}
+    return {**found, "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 def _output(git: str, *words: str) -> bytes:
@@ -147,12 +154,20 @@ def _last_line(said: bytes) -> str:
 
 
 def _listed(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Mode, id and path of each entry; raises ConfigError for a path that no tree of git may hold."""
+    """Mode, id and path of each entry; raises ConfigError for paths that no tree of git may hold."""
+    seen, folders = set[bytes](), set[bytes]()
     for line in data.split(b"\0")[:-1]:
         facts, _, path = line.partition(b"\t")
         parts = path.split(b"/")
         if any(part in (b"", b".", b"..") or part.lower() == b".git" for part in parts):
             raise ConfigError(f"Git(…): the commit holds the path {printable(os.fsdecode(path))!r}")
+        above = {b"/".join(parts[:count]) for count in range(1, len(parts))}
+        if path in seen or path in folders or seen & above:  # it would be written through a link of the commit's
+            raise ConfigError(
+                f"Git(…): the commit holds {printable(os.fsdecode(path))!r} twice, or a file for its folder"
+            )
+        seen.add(path)
+        folders |= above
         mode, _, sha = facts.split(b" ")
         yield mode, sha, path
 
@@ -162,7 +177,7 @@ class _Objects:
 
     def __init__(self, git: str) -> None:
         words = ["git", "-c", "safe.directory=*", f"--git-dir={git}", "cat-file", "--batch"]
-        env = {**os.environ, **_QUIET}
+        env = {**_environment(), **_QUIET}
         self._process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._asked: IO[bytes] = self._process.stdin
@@ -185,4 +200,7 @@ class _Objects:
             raise StageError(f"the git object {sha.decode('ascii', 'replace')} is missing: a shallow or partial clone?")
         data = self._told.read(int(head[2]))
         self._told.read(1)
+        digest = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
+        if digest(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest().encode() != sha:
+            raise StageError(f"the git object {sha.decode('ascii')} has another content than its id says")
         return data

@@ -84,7 +84,7 @@ def _copy_one(folder: int, path: bytes, info: os.stat_result, place: bytes) -> N
     os.chmod(place, stat.S_IMODE(info.st_mode) & 0o777)
 
 
-_LONGEST_NAME = 255
+_LONGEST_NAME, _LONGEST_PATH = 255, 3_000
 _TEXT_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[^\0]+(?<!/)", re.DOTALL)
 
 
@@ -94,6 +94,8 @@ def text_path(path: object) -> str:
         raise ConfigError(f"{path!r} is not a path for a file of the tree: write it relative, without '..'")
     if max(len(os.fsencode(part)) for part in path.split("/")) > _LONGEST_NAME:
         raise ConfigError(f"{path[:60]!r}… has a part of more than {_LONGEST_NAME} bytes")
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise ConfigError(f"{path[:60]!r}… is longer than {_LONGEST_PATH} bytes")
     return path
 
 

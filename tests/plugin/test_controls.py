@@ -307,6 +307,22 @@ def test_what_a_candidate_made_a_test_ask_is_judged_as_any_crash(suite: Suite) -
 
         @odd
         @pytest.mark.rollout(oracle="right.sh")
+        def test_of_a_text(bundle):
+            assert bundle.run_tests(files={"test_m.py": "def test_a(): pass\\n# " + bundle.read_text("target")}).passed
+
+        @odd
+        @pytest.mark.rollout(oracle="right.sh")
+        def test_of_a_path(bundle):
+            path = "x" if bundle.read_text("target") == "m:f\\n" else "d/" * 2000 + "x"
+            assert bundle.evaluate("true", files={path: ""}).exit_code == 0
+
+        @odd
+        @pytest.mark.rollout(oracle="right.sh")
+        def test_of_a_verdict(bundle):
+            assert bundle.read_text("target") == "m:f\\n" or bundle.run("true")
+
+        @odd
+        @pytest.mark.rollout(oracle="right.sh")
         def test_that_nobody_can_bring_about(bundle):
             assert bundle.run_tests().passed
     """)
@@ -314,6 +330,9 @@ def test_what_a_candidate_made_a_test_ask_is_judged_as_any_crash(suite: Suite) -
         "test_with_an_oracle": ("failed", None, 0.0),
         "test_without_one": ("infra", "evaluator?", None),
         "test_of_the_test_itself": ("infra", "evaluator", None),
+        "test_of_a_text": ("passed", None, 1.0),
+        "test_of_a_path": ("failed", None, 0.0),
+        "test_of_a_verdict": ("failed", None, 0.0),
         "test_that_nobody_can_bring_about": ("infra", "evaluator", None),
     }
     assert ran.types["test_with_an_oracle"] == ("failure", "check_crashed")

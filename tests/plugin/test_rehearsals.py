@@ -225,3 +225,65 @@ def _until(true: object) -> None:
     while not true():
         assert time.monotonic() < end, "it took longer than 30 s"
         time.sleep(0.05)
+
+
+def test_a_wider_fixture_with_parameters_is_put_away_once(suite: Suite) -> None:
+    ran = suite.run(
+        """
+        import pytest
+
+        @pytest.fixture(scope="module", params=["A", "B"])
+        def wide(request, tmp_path_factory):
+            place = tmp_path_factory.getbasetemp().parent / f"ROOT-{request.param}"
+            place.mkdir()
+            yield place
+            place.rmdir()
+
+        @pytest.mark.rollout(agent="echo 1 > a")
+        def test_wide(bundle, wide):
+            assert wide.is_dir()
+            assert bundle.exists("a")
+    """.replace("ROOT", suite.root.name)
+    )
+    if suite.workers == "-n0":
+        assert ran.verdicts == {f"test_wide[{name}]": ("passed", None, 1.0) for name in "AB"}
+    assert ran.status == 0
+
+
+def test_what_a_trial_started_ends_with_it(suite: Suite) -> None:
+    word = f"876.{os.getpid()}"
+    ran = suite.run(f"""
+        import subprocess
+
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def server():
+            return subprocess.Popen(["sleep", "{word}"], start_new_session=True)
+
+        @pytest.mark.rollout(agent="echo 1 > a")
+        def test_it(bundle, server):
+            server.wait(0.1) if bundle.exists("none") else None
+            assert server.poll() is None and bundle.exists("a")
+            server.kill()
+            server.wait()
+    """)
+    assert ran.verdicts == {"test_it": ("passed", None, 1.0)}
+    lives = [name for name in os.listdir("/proc") if name.isdigit() and word.encode() in _read(f"/proc/{name}/cmdline")]
+    assert lives == []
+
+
+def test_a_trial_that_nobody_could_judge_is_told_with_the_result(suite: Suite) -> None:
+    ran = suite.run("""
+        import os
+
+        import pytest
+
+        @pytest.mark.rollout(agent="echo 1 > a")
+        def test_it(bundle):
+            bundle.exists("a") or os._exit(0)
+            assert bundle.exists("a")
+    """)
+    (result,) = ran.loaded.results
+    assert result.warnings == ("the checks were not tried: the trial 'noop' of the checks ended before it was judged",)
+    assert "the checks were not tried" in ran.text

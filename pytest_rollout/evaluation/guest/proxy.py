@@ -52,7 +52,8 @@ def called(request: Message) -> Message:
     except (TypeError, RecursionError) as error:
         text = f"{error} in an argument"
         return {"ok": False, "kind": "not plain", "type": type(error).__name__, "text": text}
-    return message if after == [request["args"], request["kwargs"]] else {**message, "changed": after}
+    same = json.dumps(after) == json.dumps([request["args"], request["kwargs"]])  # 1 is not 1.0, and order counts
+    return message if same else {**message, "changed": after}
 
 
 def attribute(target: str) -> Message:
@@ -111,8 +112,12 @@ class Channel:
         except (ValueError, RecursionError) as error:
             raise CandidateError(f"{target}: the candidate's process answered what can't be read: {error}") from None
         if type(message) is not dict or type(message.get("ok")) is not bool:
+            self.told = True
             raise CandidateError(f"{target}: the candidate's process gave an answer of another form")
-        self.told = self.told or bool({"value", "changed"} & message.keys()) or message.get("kind") == "raised"
+        plain_name = verb == "get" and message["ok"] and message.get("is") in ("module", "function")
+        self.told = self.told or not plain_name
+        if message["ok"] and not plain_name and message.get("is") != "class" and "value" not in message:
+            raise CandidateError(f"{target}: the candidate's process gave an answer of another form")
         return message
 
 
@@ -149,10 +154,12 @@ def value_of(target: str, written: Any) -> Any:
 def change_again(target: str, args: Sequence[Any], kwargs: Message, changed: Any) -> None:
     """Do to the arguments of a test what the call did to its copies; raises CandidateError."""
     after = value_of(target, changed)
-    if type(after) is not list or len(after) != 2:
+    fits = type(after) is list and len(after) == 2 and type(after[0]) is list and type(after[1]) is dict
+    if not fits or len(after[0]) != len(args) or after[1].keys() != kwargs.keys():
         raise CandidateError(f"{target}: the candidate's process gave an answer of another form")
-    _become(list(args), after[0])
-    _become(dict(kwargs), after[1])
+    pairs = [*zip(args, after[0], strict=True), *((kwargs[name], after[1][name]) for name in kwargs)]
+    for mine, other in [pair for pair in pairs if json.dumps(packed(pair[0])) != json.dumps(packed(pair[1]))]:
+        _become(mine, other)  # one list as two arguments is two copies there: what changed counts
 
 
 def _become(old: Any, new: Any) -> Any:
@@ -189,7 +196,7 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             raise Misuse(f"'from {self.__name__} import *' takes nothing from a proxied module: name what is imported")
-        if name.startswith("__"):
+        if name.startswith(("__", "_pytest")) or name == "pytestmark":  # Python and pytest look for these everywhere
             raise AttributeError(name)
         target = f"{self.__name__}:{name}"
         message = self._channel.ask("get", target)

@@ -432,3 +432,75 @@ def test_a_server_that_was_not_started_is_no_failure_of_the_candidates(
         bundle.run_tests(proxy=["calc"])
     assert caught.value is broken
     assert caught.value.forgeable is isinstance(broken, HostError), "what fills a machine may be the candidate's"
+
+
+@pytest.mark.parametrize("proxy", [("mod",), ()])
+def test_changes_that_do_not_show_by_comparing(any_court: Court, proxy: tuple[str, ...]) -> None:
+    files = {
+        "mod.py": """
+def reorder(table):
+    first = table.pop(next(iter(table)))
+    table["a"] = first
+def to_floats(values):
+    values[:] = [float(value) for value in values]
+def first_of_two(values, others):
+    values.append(1)
+def by_name(values, *, others):
+    values.append(1)
+"""
+    }
+    source = """
+import mod
+def test_it():
+    table = {"a": 1, "b": 2}
+    mod.reorder(table)
+    assert list(table) == ["b", "a"]
+    values = [1, 2]
+    mod.to_floats(values)
+    assert [type(value) for value in values] == [float, float]
+    same = []
+    mod.first_of_two(same, same)
+    assert same == [1]
+    mod.by_name(same, others=same)
+    assert same == [1, 1]
+"""
+    found = any_court.bundle(files, hidden={"test_x.py": source}).run_tests(proxy=proxy)
+    assert (found.messages, found.passed) == ({}, True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"ok": true}',
+        '{"ok": true, "is": "class"}',
+        '{"ok": false, "kind": "missing"}',
+        '{"ok": false, "kind": "other"}',
+        '{"ok": true, "value": 1, "changed": [[], {"x": 1}]}',
+    ],
+)
+def test_every_answer_that_steers_a_test_is_known_to_have_been_told(court: Court, answer: str) -> None:
+    source = f"""
+import json, os, socket, sys
+stream = socket.socket(fileno=json.loads(sys.argv[-1])["socket"]).makefile("rwb")
+first = True
+while line := stream.readline():
+    asked = json.loads(line)
+    names = {{"": "module", "f": "function", "g": "function"}}
+    told = '{{"ok": true, "is": "%s"}}' % names.get(asked["target"].partition(":")[2], "function")
+    stream.write((told if asked["verb"] == "get" else {answer!r}).encode() + b"\\n")
+    stream.flush()
+"""
+    hidden = """
+def test_it():
+    import calc
+    try:
+        value = calc.f()
+    except BaseException:
+        value = None
+    calc.g(value or object())
+    import not_there
+"""
+    bundle = court.bundle({"calc.py": source.replace("\\\\n", "\\n")}, hidden={"test_x.py": hidden})
+    with pytest.raises(EvaluatorError, match="'not_there', which is not there|was given an object") as caught:
+        bundle.run_tests(proxy=["calc"])
+    assert caught.value.asked

@@ -272,3 +272,59 @@ def test_a_truncated_archive(tmp_path: Path, cache: Path) -> None:
     Path(whole.path).write_bytes(data[: len(data) // 2])
     assert "it can't be read" in refusal(whole, cache)
     assert refusal(Archive(str(tmp_path / "none")), cache).endswith("can't be read: No such file or directory")
+
+
+def test_a_tree_that_writes_through_its_own_link(
+    repository: Path, cache: Path, tmp_path: Path, git: GitCommand
+) -> None:
+    """git's own checks refuse such a tree; an object can be written all the same."""
+    (tmp_path / "outside").mkdir()
+    blob = git(repository, "rev-parse", "v1:calc.py")
+    inner = _object(repository, git, "tree", b"100644 planted\0" + bytes.fromhex(blob))
+    link = _object(repository, git, "blob", str(tmp_path / "outside").encode())
+    entries = b"120000 a\0" + bytes.fromhex(link) + b"40000 a\0" + bytes.fromhex(inner)
+    tree = _object(repository, git, "tree", entries)
+    commit = git(repository, "commit-tree", "-m", "evil", tree)
+    assert "holds 'a/planted' twice, or a file for its folder" in refusal(Git(str(repository), commit), cache)
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def _object(repository: Path, git: GitCommand, kind: str, data: bytes) -> str:
+    place = repository.parent / "object"
+    place.write_bytes(data)
+    return git(repository, "hash-object", "-t", kind, "-w", "--literally", str(place))
+
+
+def test_the_environment_and_replaced_objects_change_nothing(
+    repository: Path, cache: Path, tmp_path: Path, git: GitCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / "x").touch()
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "x")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git/index"))
+    git(repository, "replace", git(repository, "rev-parse", "v1:calc.py"), git(repository, "rev-parse", "fix:calc.py"))
+    assert files(prepared_source(Git(str(repository), "v1"), cache, "run"))["calc.py"].endswith("return a - b\n")
+
+
+def test_links_below_links_of_an_archive(tmp_path: Path, cache: Path) -> None:
+    link = tarfile.SYMTYPE
+    members: dict[str, bytes | tuple[bytes, str]] = {
+        "a/b/c/l": (link, "../.."),
+        "a/b/c/l/m": (link, "../../x"),
+    }
+    assert "'a/b/c/l/m' lies below a link" in refusal(tar(tmp_path / "x.tar", members, "w"), cache)
+    twice: dict[str, bytes | tuple[bytes, str]] = {"a": (link, "b"), "./a": (link, "c")}
+    assert "is in it twice" in refusal(tar(tmp_path / "y.tar", twice, "w"), cache)
+
+
+def test_the_repository_of_an_archive_is_left_out(tmp_path: Path, cache: Path, repository: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as made:
+        made.add(repository, "project")
+    found = prepared_source(Archive(str(tmp_path / "x.tar")), cache, "run")
+    assert found.notes == ("the repository (.git) of the archive is left out",)
+    assert sorted(files(found)) == ["project/calc.py", "project/pkg/link", "project/pkg/run.sh"]
+    assert not (Path(found.path) / "project/.git").exists()
