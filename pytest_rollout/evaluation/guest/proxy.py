@@ -196,7 +196,9 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             raise Misuse(f"'from {self.__name__} import *' takes nothing from a proxied module: name what is imported")
-        if name.startswith(("__", "_pytest")) or name == "pytestmark":  # Python and pytest look for these everywhere
+        if (
+            name.startswith(("__", "_pytest", "_mock")) or name == "pytestmark"
+        ):  # Python and pytest look for these everywhere
             raise AttributeError(name)
         target = f"{self.__name__}:{name}"
         message = self._channel.ask("get", target)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rollout.errors import EvaluatorError, HostError, InfraError
+from pytest_rollout.evaluation.guest.proxy import Channel
 from pytest_rollout.executors.protocol import Command, Stage
 
 if TYPE_CHECKING:
@@ -468,39 +471,39 @@ def test_it():
     assert (found.messages, found.passed) == ({}, True)
 
 
+UNCLOSED = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@UNCLOSED
 @pytest.mark.parametrize(
-    "answer",
+    ("verb", "answer", "told"),
     [
-        '{"ok": true}',
-        '{"ok": true, "is": "class"}',
-        '{"ok": false, "kind": "missing"}',
-        '{"ok": false, "kind": "other"}',
-        '{"ok": true, "value": 1, "changed": [[], {"x": 1}]}',
+        ("call", '{"ok": true, "value": null}', True),
+        ("call", '{"ok": true}', True),
+        ("call", '{"ok": true, "is": "function"}', True),
+        ("call", '{"ok": false, "kind": "other"}', True),
+        ("get", '{"ok": true, "is": "class"}', True),
+        ("get", '{"ok": true, "is": "other"}', True),
+        ("get", '{"ok": false, "kind": "missing"}', True),
+        ("get", "[]", True),
+        ("get", '{"ok": true, "is": "function"}', False),
+        ("get", '{"ok": true, "is": "module"}', False),
     ],
 )
-def test_every_answer_that_steers_a_test_is_known_to_have_been_told(court: Court, answer: str) -> None:
-    source = f"""
-import json, os, socket, sys
-stream = socket.socket(fileno=json.loads(sys.argv[-1])["socket"]).makefile("rwb")
-first = True
-while line := stream.readline():
-    asked = json.loads(line)
-    names = {{"": "module", "f": "function", "g": "function"}}
-    told = '{{"ok": true, "is": "%s"}}' % names.get(asked["target"].partition(":")[2], "function")
-    stream.write((told if asked["verb"] == "get" else {answer!r}).encode() + b"\\n")
-    stream.flush()
-"""
-    hidden = """
-def test_it():
-    import calc
-    try:
-        value = calc.f()
-    except BaseException:
-        value = None
-    calc.g(value or object())
-    import not_there
-"""
-    bundle = court.bundle({"calc.py": source.replace("\\\\n", "\\n")}, hidden={"test_x.py": hidden})
-    with pytest.raises(EvaluatorError, match="'not_there', which is not there|was given an object") as caught:
-        bundle.run_tests(proxy=["calc"])
-    assert caught.value.asked
+def test_what_could_steer_a_test_is_known_to_have_been_told(verb: str, answer: str, told: bool) -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours.detach())
+    theirs.sendall(f"{answer}\n".encode())
+    with suppress(AssertionError):
+        channel.ask(verb, "calc:f")
+    theirs.close()
+    assert channel.told == told
+
+
+@UNCLOSED
+def test_a_result_without_a_value_is_none() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b'{"ok": true}\n')
+    with pytest.raises(AssertionError, match="gave an answer of another form"):
+        Channel(ours.detach()).ask("call", "calc:f")
+    theirs.close()
