@@ -125,7 +125,7 @@ def _be_alone(config: pytest.Config) -> None:
             config.pluginmanager.unregister(plugin)
     handler = getattr(config.pluginmanager.get_plugin("logging-plugin"), "log_file_handler", None)
     if handler is not None:
-        handler.setStream(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until this process ends
+        vars(config)["_rollout_log_of_parent"] = handler.setStream(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until this process ends
     factory = getattr(config, "_tmp_path_factory", None)
     if factory is not None:
         factory._basetemp = vars(config)[_PLACE] = factory.mktemp("rollout-trial")

@@ -124,8 +124,9 @@ class Trials:
             try:
                 state.control = self._control(state, state.evaluator_revision)
             except (InfraError, ConfigError, OSError) as error:
-                state.control = Control()  # the rollout itself will tell what is wrong with the stage
-                state.notes.append(f"the checks were not tried: {clean_text(str(error))}")
+                state.control = Control()
+                if isinstance(error, EvaluatorError):  # of anything else the rollout itself will tell
+                    state.notes.append(f"the checks were not tried: {clean_text(str(error))}")
         state.audit = self._audited(task.id, state.evaluator_revision)
         if state.audit is None and state.control.noop is not None and state.control.noop.accepted:
             state.audit = "weak"
