@@ -158,11 +158,10 @@ def _check_fixtures(item: pytest.Item) -> None:
     """Raise ConfigError for a fixture that is not there: pytest says so after the agent ran."""
     info = getattr(item, "_fixtureinfo", None)
     known: dict[str, Any] = getattr(info, "name2fixturedefs", {})
-    every = getattr(getattr(item.session, "_fixturemanager", None), "_arg2fixturedefs", known)
     given = getattr(getattr(item, "callspec", None), "params", {})
     for name in getattr(info, "names_closure", ()):
         if name not in known and name not in given and name != "request":
-            raise ConfigError(f"there is no fixture {name!r}.{nearest(name, every)}")
+            raise ConfigError(f"there is no fixture {name!r}.{nearest(name, known)}")
 
 
 def _check_owner(item: pytest.Item) -> None:

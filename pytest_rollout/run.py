@@ -79,8 +79,8 @@ class Run:
         self._refusal: InfraError | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
-        self._sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
-        self._capacity = Capacity(self.stage_root / "slots", self._sizes)
+        sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
+        self._capacity = Capacity(self.stage_root / "slots", sizes) if sizes else None
 
     # -- before anything is started
 
@@ -236,7 +236,7 @@ class Run:
             evaluator_revision=job.evaluator_revision,
             audit=job.audit,
         )
-        capacity = self._capacity if job.trial is None and self._sizes else None
+        capacity = self._capacity if job.trial is None else None
         return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel, capacity=capacity)
 
     def environment_of(self, task: Task) -> str:

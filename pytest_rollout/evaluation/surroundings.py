@@ -62,14 +62,14 @@ class Surroundings:
         while pending:
             at = pending.pop()
             try:
-                entries = sorted(os.scandir(at), key=lambda entry: entry.name)
+                entries = list(os.scandir(at))
             except OSError:
                 continue
             if any(entry.name == _ENVIRONMENT for entry in entries):
                 continue
             known.add(at)
             for entry in entries:
-                place = os.path.realpath(entry.path)
+                place = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
                 if entry.name in _LEFT_OUT or place in without:
                     continue
                 with suppress(OSError):  # a link to nowhere, or gone meanwhile

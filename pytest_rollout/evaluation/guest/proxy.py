@@ -89,7 +89,7 @@ class Misuse(Exception):
 class Channel:
     """The test process's side of a proxy: one request, one answer.
 
-    ``told`` says whether a value of the candidate's came over it.
+    ``told`` says whether anything came over it that a candidate could steer a test by.
     """
 
     def __init__(self, fd: int) -> None:
