@@ -38,6 +38,7 @@ from pytest_rollout.task import Archive, Folder, Git, Task
 __all__ = ["RolloutSession"]
 
 _MAX_PROBLEMS = 10
+_TICK = 1.0  # seconds
 _PATIENCE = 4.0  # xdist ends a worker ten seconds after an interrupt
 
 _Problems = dict[str, list[str]]  # what is wrong, and the tests where it was met
@@ -205,6 +206,8 @@ class RolloutSession:
         cancel, future = Cancel(), Future[Attempt]()
         try:  # from before the thread starts: it may run while an interrupt comes in its start
             _in_thread(future, run.rollout, self._job(state), chosen, cancel)
+            while not wait([future], timeout=_TICK).done:  # an interrupt just before a wait does not end it
+                pass
             state.attempt = future.result()
         except BaseException as error:
             if future.done() and future.exception() is error:

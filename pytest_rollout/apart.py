@@ -20,6 +20,7 @@ __all__ = ["apart"]
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ROUNDS = 200  # of killing
 _PATIENCE = 4.0  # seconds for a child that was interrupted to put away what it started
+_TICK = 1.0  # seconds of one wait: a signal that comes just before a wait does not end it
 _HEAD = 8  # bytes of the length of an answer
 
 
@@ -37,7 +38,10 @@ def apart(work: Callable[[], bytes], seconds: float) -> bytes | None:
         _be_the_child(work, write, parent)
     os.close(write)
     try:
-        return _answer(read, child, time.monotonic() + seconds)
+        answer = _answer(read, child, time.monotonic() + seconds)
+        if answer is not None:
+            _wait(child, _PATIENCE)
+        return answer
     except BaseException:
         os.kill(child, signal.SIGINT)
         with suppress(KeyboardInterrupt):
@@ -45,9 +49,7 @@ def apart(work: Callable[[], bytes], seconds: float) -> bytes | None:
         raise
     finally:
         os.close(read)
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        _end_tree(child)
 
 
 def _be_the_child(work: Callable[[], bytes], write: int, parent: int) -> None:
@@ -72,13 +74,8 @@ def _be_the_child(work: Callable[[], bytes], write: int, parent: int) -> None:
 def _end_children() -> None:
     """Kill what this process started and what those did: nobody is left to wait for them."""
     for _ in range(_ROUNDS):
-        children = []
-        for thread in os.listdir("/proc/self/task"):
-            with suppress(OSError), open(f"/proc/self/task/{thread}/children", "rb") as file:
-                children += [int(pid) for pid in file.read().split()]
-        for pid in children:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        children = _children("self")
+        _kill(children)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
@@ -87,13 +84,62 @@ def _end_children() -> None:
         time.sleep(0.005)
 
 
+def _end_tree(child: int) -> None:
+    """Kill a child that may hang, and first what it started: it adopted the orphans among those."""
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGSTOP)
+    for _ in range(_ROUNDS):
+        below = _below(child)
+        if not below:
+            break
+        _kill(below)
+        time.sleep(0.005)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _below(pid: int) -> list[int]:
+    """The living processes that a process started, and those that they did."""
+    found, new = list[int](), _children(pid)
+    while new:
+        found += new
+        new = [child for parent in new for child in _children(parent)]
+    return [child for child in found if not _is_zombie(child)]
+
+
+def _children(pid: int | str) -> list[int]:
+    found = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += [int(child) for child in file.read().split()]
+    return found
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in b"ZX"
+    except OSError:
+        return True
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _answer(read: int, child: int, deadline: float) -> bytes | None:
     """The child's answer as soon as it is whole: what the child started may hold the pipe open."""
     data, pidfd = bytearray(), os.pidfd_open(child)
     try:
         while len(data) < _HEAD or len(data) < _HEAD + int.from_bytes(data[:_HEAD], "big"):
             left = deadline - time.monotonic()
-            ready, _, _ = select.select([read, pidfd], [], [], max(left, 0))
+            ready, _, _ = select.select([read, pidfd], [], [], min(max(left, 0), _TICK))
+            if not ready and left > _TICK:
+                continue
             piece = os.read(read, 1 << 16) if read in ready else b""
             if not piece:  # it died, ended without an answer, or takes too long
                 return None

@@ -183,6 +183,29 @@ def test_an_interrupt_while_agents_run(suite: Suite) -> None:
     assert list((suite.stage_root / "stages").iterdir()) == []
 
 
+def test_an_interrupt_that_another_thread_takes(suite: Suite) -> None:
+    """The kernel may give a signal to any thread, or to this one just before it waits: its wait goes on then."""
+    ran = suite.run(
+        """
+        import signal
+        import threading
+
+        import pytest
+
+        def interrupts(stage):
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            stage.run("echo x > a; sleep 250")
+
+        @pytest.mark.rollout(agent=interrupts)
+        def test_sleeps(bundle):
+            assert bundle.exists("a")
+        """,
+        checked=False,
+    )
+    assert ran.status == 2
+    assert ran.verdicts == {"test_sleeps": ("infra", "cancelled", None)}
+
+
 @pytest.mark.parametrize("controls", ["auto", "none"])
 def test_an_interrupt_while_the_thread_starts(suite: Suite, controls: str) -> None:
     """The thread of an attempt, or of a control run, may run before its start returns: cancelled and recorded."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 import warnings
 
 import pytest
 
+from pytest_rollout import apart as module
 from pytest_rollout.apart import apart
 
 
@@ -61,17 +63,47 @@ def test_a_child_that_takes_too_long_is_killed() -> None:
     os.close(write)
 
 
-def test_what_the_child_started_does_not_hold_up_its_answer() -> None:
-    def work() -> bytes:
-        grandchild = os.fork()
-        if grandchild == 0:
-            time.sleep(5)
-            os._exit(0)
-        return str(grandchild).encode()
+def _started() -> bytes:
+    """The pid of a process that holds what it inherited, and lives."""
+    read, write = os.pipe()
+    process = subprocess.Popen(["sh", "-c", "echo lives; exec sleep 300"], stdout=write, start_new_session=True)
+    assert os.read(read, 100) == b"lives\n"
+    return str(process.pid).encode()
 
-    said = apart(work, 20)
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in b"ZX"
+    except OSError:
+        return False
+
+
+def test_what_the_child_started_ends_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    kill = module._kill
+
+    def slowly(pids: list[int]) -> None:
+        time.sleep(0.05)
+        kill(pids)
+
+    monkeypatch.setattr(module, "_kill", slowly)
+    said = apart(_started, 20)
     assert said is not None
-    os.kill(int(said), signal.SIGKILL)  # it lived
+    assert not _lives(int(said))
+
+
+def test_what_a_child_started_that_takes_too_long_ends_with_it() -> None:
+    read, write = os.pipe()
+
+    def work() -> bytes:
+        os.write(write, _started())
+        time.sleep(60)
+        return b""
+
+    assert apart(work, 1.0) is None
+    assert not _lives(int(os.read(read, 100)))
+    os.close(read)
+    os.close(write)
 
 
 def test_an_interrupt_reaches_the_child_and_the_caller() -> None:
