@@ -33,7 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest_rollout
-from pytest_rollout.executors.bwrap import INSIDE, MAX_PROCESSES, Bwrap, arguments, find_bwrap
+from pytest_rollout.executors.bwrap import INSIDE, Bwrap, arguments, find_bwrap
+from pytest_rollout.executors.prelude import MAX_PROCESSES
 from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.stage.root import NOBODY
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
         RolloutError,
     )
     from pytest_rollout.evidence import Bundle
+    from pytest_rollout.limits import Limits
     from pytest_rollout.reward import Reward
-    from pytest_rollout.task import Archive, Git, Limits, Task
+    from pytest_rollout.task import Archive, Git, Task
 
 __all__ = [
     "AgentFailure",
@@ -56,7 +57,7 @@ _HOME = {
     "EvidenceError": "errors",
     "Git": "task",
     "InfraError": "errors",
-    "Limits": "task",
+    "Limits": "limits",
     "LiveStage": "agents.protocol",
     "Reward": "reward",
     "RolloutError": "errors",

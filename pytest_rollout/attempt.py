@@ -21,7 +21,6 @@ from pytest_rollout.bundle import (
     AuditVerdict,
     BundleRecord,
     Captured,
-    Control,
     Ended,
     Finding,
     Identity,
@@ -29,6 +28,7 @@ from pytest_rollout.bundle import (
     Times,
 )
 from pytest_rollout.capacity import Capacity
+from pytest_rollout.enforced import controls_of
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.evaluation.evaluator import Evaluator
 from pytest_rollout.evaluation.trees import Trees
@@ -267,17 +267,6 @@ def _record(
     **evidence: Any,
 ) -> BundleRecord:
     episode = request.episode
-    limits = episode.task.limits
-    controls = {
-        "network": Control(asked=episode.task.network, observed=ended.observed.get("network", "unknown")),
-        "pid_namespace": Control(
-            asked="private" if executor.trusted else None, observed=ended.observed.get("pid_namespace", "unknown")
-        ),
-        "wall": Control(asked=f"{limits.wall:g} s", observed=f"{ended.duration:.3f} s used"),
-        "output": Control(
-            asked=f"{limits.output} bytes", observed=f"{captured[0].kept} and {captured[1].kept} bytes kept"
-        ),
-    }
     return BundleRecord(
         identity=Identity(
             run=request.run,
@@ -297,7 +286,7 @@ def _record(
         times=times,
         usage=msgspec.structs.replace(ended.usage, invalid_actions=invalid_actions),
         audit=request.audit,
-        controls=controls,
+        controls=controls_of(episode.task, executor, ended, captured),
         tree_dead=ended.tree_dead,
         stdout=captured[0],
         stderr=captured[1],
@@ -324,7 +313,7 @@ def _pins(request: Request, agent: AgentInfo, executor: ExecutorInfo, revision: 
         sampling=sampling or None,
         extra=pins,
         seed=episode.seed,
-        limits={"wall": episode.task.limits.wall, "output": episode.task.limits.output},
+        limits=episode.task.limits.of_agent(),
         network=episode.task.network,
         executor=executor.name,
         executor_path=executor.path,

@@ -98,13 +98,20 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the attempt used: seconds, bytes, counts, US dollars. ``None`` is not measured."""
+    """What the attempt used: seconds, bytes, counts, US dollars. ``None`` is not measured.
+
+    ``cpu``, ``peak_memory`` and ``processes`` are of all the agent's processes together, ``disk`` is what the stage's
+    own layer took. ``pressure`` is of the whole machine: by ``cpu``, ``memory`` and ``io`` the share of the time, 0 to
+    1, in which some task waited for it (the kernel's pressure stall information, ``some``).
+    """
 
     wall: float | None = None
     cpu: float | None = None
     peak_memory: int | None = None
     output_bytes: int | None = None
     processes: int | None = None
+    disk: int | None = None
+    pressure: dict[str, float] | None = None
     steps: int | None = None
     invalid_actions: int | None = None
     model_calls: int | None = None

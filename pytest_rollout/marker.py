@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from pytest_rollout.agents.paths import is_below
 from pytest_rollout.errors import ConfigError
+from pytest_rollout.limits import DEFAULT_LIMITS, Limits
 from pytest_rollout.plain import clean_text, nearest
-from pytest_rollout.task import DEFAULT_LIMITS, Archive, Folder, Git, Limits, Task
+from pytest_rollout.task import Archive, Folder, Git, Task
 
 __all__ = ["ARGUMENTS", "LATER", "check_workspace", "checked_task", "merge", "read_samples", "read_task"]
 

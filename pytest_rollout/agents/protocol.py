@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pytest_rollout.bundle import Captured, Ended, Finding, Usage
+from pytest_rollout.bundle import Captured, Ended, Finding, Termination, Usage
 from pytest_rollout.errors import Cancelled, HostError
 from pytest_rollout.evaluated import Exec, exec_of
 from pytest_rollout.executors.cancel import Cancel
@@ -87,6 +87,7 @@ class LiveStage:
         self._began = clock()
         self._deadline = self._began + episode.task.limits.wall
         self._last: Ended | None = None
+        self._used = Usage()
 
     @property
     def prompt_file(self) -> str:
@@ -143,7 +144,12 @@ class LiveStage:
             raise Cancelled("the session ended")
         left = self._deadline - self._clock()
         if left <= 0:
-            return self._out_of_time()
+            return self._out_of("wall_limit")
+        resources = self.episode.task.limits.resources()
+        if resources.cpu is not None and self._used.cpu is not None:
+            if self._used.cpu >= resources.cpu:
+                return self._out_of("cpu_limit")
+            resources = msgspec.structs.replace(resources, cpu=resources.cpu - self._used.cpu)
         self._journal("exec", argv=list(argv)[:64])
         command = Command(
             argv=tuple(argv),
@@ -152,8 +158,10 @@ class LiveStage:
             network=self.episode.task.network,
             wall=left,
             prompt=self.prompt,
+            resources=resources,
         )
         self._last = self._executor.run(self._stage, command, stdout, stderr, self._cancel)
+        self._used = together(self._used, self._last.usage)
         return self._last
 
     @contextmanager
@@ -165,13 +173,13 @@ class LiveStage:
         except OSError as error:
             raise HostError(f"the command could not be run: {error.strerror or error}", forgeable=ran) from error
 
-    def _out_of_time(self) -> Ended:
+    def _out_of(self, limit: Termination) -> Ended:
         """The limit, for a command that was asked for after it."""
         last = self._last
-        if last is None or last.termination != "wall_limit":
+        if last is None or last.termination != limit:
             self._last = last = Ended(
                 exit_code=None,
-                termination="wall_limit",
+                termination=limit,
                 stdout=Captured(file=self._streams[0].path.name),
                 stderr=Captured(file=self._streams[1].path.name),
                 tree_dead=True if last is None else last.tree_dead,
@@ -192,10 +200,33 @@ class LiveStage:
             stdout=Captured(file=self._streams[0].path.name),
             stderr=Captured(file=self._streams[1].path.name),
             tree_dead=last.tree_dead if last is not None else True,
-            usage=Usage(wall=duration, output_bytes=sum(stream.total for stream in self._streams)),
+            usage=msgspec.structs.replace(
+                self._used, wall=duration, output_bytes=sum(stream.total for stream in self._streams)
+            ),
             observed=last.observed if last is not None else {},
             findings=() if failure is None else (Finding(code="agent.failure", message=failure),),
         )
+
+
+def together(first: Usage, second: Usage) -> Usage:
+    """What two commands in one stage used, one after the other; what one of them does not know is unknown.
+
+    A first one of nothing at all leaves the second as it is.
+    """
+    if first == Usage():
+        return second
+
+    def both(name: str, join: Callable[[Any, Any], Any]) -> Any:
+        one, other = getattr(first, name), getattr(second, name)
+        return None if one is None or other is None else join(one, other)
+
+    return Usage(
+        cpu=both("cpu", lambda one, other: one + other),
+        peak_memory=both("peak_memory", max),
+        processes=both("processes", max),
+        disk=both("disk", max),
+        pressure=both("pressure", lambda one, other: {key: max(one[key], other[key]) for key in one}),
+    )
 
 
 def join_path(binds: Sequence[Bind]) -> str:

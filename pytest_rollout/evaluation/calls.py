@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_rollout.bundle import TRUNCATED
 from pytest_rollout.errors import CandidateError, EvaluatorError, EvidenceError
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.evaluation.answers import Room, asking, read_answer
@@ -140,6 +141,8 @@ def _why(ended: Exec) -> str:
     """Why there is no answer, from how the sandbox ended."""
     if ended.termination == "wall_limit":
         return "it did not end within the limit of an evaluation"
+    if ended.termination in TRUNCATED:
+        return f"it was ended by the {ended.termination.replace('_', ' ')}"
     said = ended.stderr.strip().splitlines()
     last = f"; the last line on its standard error: {_short(printable(said[-1]), 200)}" if said else ""
     return f"its process ended before that{last}"

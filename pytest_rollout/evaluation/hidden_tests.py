@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
+from pytest_rollout.bundle import TRUNCATED
 from pytest_rollout.errors import EvaluatorError, EvidenceError, InfraError
 from pytest_rollout.evaluated import Exec, TestRun
 from pytest_rollout.evaluation.answers import asking, read_answer
@@ -134,6 +135,8 @@ def _judged(wanted: Sequence[str], ended: Exec, report: int, *, only: bool, in_p
         problem = error.message
     if ended.termination == "wall_limit":
         problem = "the hidden tests did not end within the limit of an evaluation"
+    elif ended.termination in TRUNCATED:
+        problem = f"the hidden tests were ended by the {ended.termination.replace('_', ' ')}"
     output = printable(ended.output.replace("\t", "    ").replace("\r\n", "\n"))
     return TestRun(tests=tests, output=output, problem=problem, in_process=in_process, messages=messages)
 

@@ -79,7 +79,8 @@ def _within(trees: Trees, stage: Stage, argv: tuple[str, ...], shown: str, inher
     except SpawnError as error:
         raise CandidateError(f"{shown}: {error.message}") from None
     if ended.termination not in ("completed", "exit_code", "signal"):
-        raise CandidateError(f"{shown} ended by {ended.termination}: {trees.task.limits.evaluation:g} s are allowed")
+        allowed = f": {trees.task.limits.evaluation:g} s are allowed" if ended.termination == "wall_limit" else ""
+        raise CandidateError(f"{shown} ended by {ended.termination}{allowed}")
     return ended
 
 

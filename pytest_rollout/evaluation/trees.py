@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_rollout.bundle import TRUNCATED
 from pytest_rollout.errors import ConfigError, EvaluatorError, EvidenceError, InfraError, recording_error
 from pytest_rollout.evaluated import Exec, exec_of
 from pytest_rollout.evaluation.interpreter import own_interpreter
@@ -166,6 +167,7 @@ class Trees:
             wall=self.task.limits.evaluation,
             inherit=inherit,
             sealed=sealed,
+            resources=self.task.limits.resources_of_evaluation(),
         )
         cancel = Cancel()
         try:
@@ -179,7 +181,7 @@ class Trees:
             ended = self._captured(stage, command, cancel)
         except OSError as error:
             raise recording_error("what an evaluation prints", tempfile.gettempdir(), error) from error
-        self.limited = self.limited or ended.termination == "wall_limit"
+        self.limited = self.limited or ended.termination in TRUNCATED
         return ended
 
     def _captured(self, stage: Stage, command: Command, cancel: Cancel) -> Exec:

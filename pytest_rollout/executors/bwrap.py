@@ -28,7 +28,6 @@ INSIDE = "/stage"
 PROMPT = "/rollout/prompt.txt"
 FIXED_BINDS = ("/usr",)
 TMP_BYTES = 1 << 30
-MAX_PROCESSES = 4096
 _NEEDED = (0, 11)
 _ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
 _ETC = (
@@ -142,9 +141,18 @@ def _placed(origin: Path, folder: Path) -> Path:
 
 
 def arguments(
-    *, overlay: Sequence[str], env: Mapping[str, str], binds: Sequence[Bind], prompt: str | None, host_network: bool
+    *,
+    overlay: Sequence[str],
+    env: Mapping[str, str],
+    binds: Sequence[Bind],
+    prompt: str | None,
+    host_network: bool,
+    scratch: int = TMP_BYTES,
 ) -> list[str]:
-    """The arguments of one sandbox. ``overlay`` puts the stage at ``/stage``; ``prompt`` is a file of the host."""
+    """The arguments of one sandbox. ``overlay`` puts the stage at ``/stage``; ``prompt`` is a file of the host.
+
+    ``scratch`` bounds each of the folders that are kept in memory: /tmp, /dev/shm and the home.
+    """
     args = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
     args += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--hostname", "stage", "--clearenv"]
     if host_network:
@@ -155,8 +163,8 @@ def arguments(
     args += ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1", "--dev", "/dev"]
     args += ["--ro-bind-try", "/dev/null", "/proc/keys"]
     for folder in ("/dev/shm", "/tmp"):
-        args += ["--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", folder]
-    args += ["--size", str(TMP_BYTES), "--perms", "0700", "--tmpfs", "/home/agent"]
+        args += ["--size", str(scratch), "--perms", "1777", "--tmpfs", folder]
+    args += ["--size", str(scratch), "--perms", "0700", "--tmpfs", "/home/agent"]
     for bind in binds:
         args += ["--ro-bind", bind.source, bind.target]
     if prompt is not None:

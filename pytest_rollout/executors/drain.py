@@ -11,18 +11,30 @@ import os
 import selectors
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 
-__all__ = ["Stop", "drain"]
+__all__ = ["Stop", "Watch", "drain"]
 
-Stop = Literal["ended", "wall_limit", "cancelled"]
+Stop = Literal["ended", "wall_limit", "cancelled", "memory_limit", "cpu_limit", "process_limit", "disk_limit"]
 _GRACE = 0.5
 _PATIENCE = 10.0
 _PIECE = 1 << 18
 _LONGEST = 1.0  # seconds of one wait: a signal that comes just before it does not end it
+
+
+class Watch(Protocol):
+    """Looks at what the tree uses."""
+
+    def pause(self) -> float:
+        """Seconds until it wants to look again."""
+        ...
+
+    def check(self) -> Stop | None:
+        """The limit that is exceeded, if one is."""
+        ...
 
 
 def drain(
@@ -32,11 +44,13 @@ def drain(
     kill: Callable[[], None],
     deadline: float,
     cancel: Cancel,
+    watch: Watch | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Stop, bool]:
     """Read ``streams`` (descriptor to capture) until the tree is dead; returns why, and whether it is dead.
 
-    ``dead`` is a pidfd that becomes readable at the end; ``deadline`` is on ``clock``.
+    ``dead`` is a pidfd that becomes readable at the end; ``deadline`` is on ``clock``. What ``watch`` finds exceeded
+    ends the tree as the deadline does.
     """
     stop: Stop = "ended"
     until, killed, gone = deadline, False, False
@@ -56,7 +70,12 @@ def drain(
                 stop, killed, until = "wall_limit", True, clock() + _PATIENCE
                 kill()
                 continue
-            for key, _ in selector.select(min(left, _LONGEST)):
+            if watch is not None and not gone and not killed and (exceeded := watch.check()) is not None:
+                stop, killed, until = exceeded, True, clock() + _PATIENCE
+                kill()
+                continue
+            pause = _LONGEST if watch is None else watch.pause()
+            for key, _ in selector.select(min(left, pause, _LONGEST)):
                 if key.data == "stream":
                     count = _read(key.fd, buffer)
                     if count:

@@ -17,18 +17,20 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from pytest_rollout.errors import HostError, InfraError, IsolationError, SpawnError, StageError
-from pytest_rollout.executors.bwrap import MAX_PROCESSES, REMEDY, Bwrap
+from pytest_rollout.executors.bwrap import REMEDY, Bwrap
 from pytest_rollout.executors.memory import memory_file
+from pytest_rollout.executors.prelude import limiting
 from pytest_rollout.executors.protocol import Bind
 from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.limits import Resources
 from pytest_rollout.plain import printable
 from pytest_rollout.stage.leftovers import MARK
 from pytest_rollout.stage.root import Owner
@@ -37,11 +39,6 @@ __all__ = ["Sandbox", "Status", "launch", "local_mounts", "prepared", "refusal"]
 
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/bin"}
 _PATIENCE = 30.0
-# Limits that are no task's own: no core dumps, no endless fork bomb; dash and bash name the second one differently.
-_LIMITS = f"ulimit -c 0; ulimit -u {MAX_PROCESSES} 2>/dev/null || ulimit -p {MAX_PROCESSES} 2>/dev/null; "
-_LIMITED = ("sh", "-c", _LIMITS + 'exec "$@"', "sh")
-# Says that the sandbox is made, waits to be let go, and becomes the agent. If we die first, it ends.
-_GATED = ("sh", "-c", _LIMITS + 'echo >&0 && read -r go && exec "$@" </dev/null', "sh")
 _MOUNT = (
     'while [ $# -gt 0 ] && [ "$1" != : ]; do mount --bind -- "$1" "$2" || exit 125; shift 2; done; shift; exec "$@"'
 )
@@ -107,12 +104,15 @@ def launch(
     owner: Owner,
     mounts: Sequence[str],
     mark: str,
+    prelude: Sequence[str] = limiting(Resources(), gated=True),
+    entered: Callable[[int], None] = lambda pid: None,
     inherit: Sequence[int] = (),
     sealed: bool = False,
 ) -> Sandbox:
     """Start ``command`` in a sandbox, without standard input, and let it go once its pid 1 is held.
 
     ``mark`` is in bubblewrap's environment: killed with us while it makes the sandbox, it leaves a process.
+    ``prelude`` waits for a line from standard input, and becomes the command; ``entered`` is told of pid 1 before that.
     ``inherit`` are descriptors for the command; ``sealed`` refuses it objects that outlive processes.
     Raises IsolationError when the machine refuses namespaces, HostError when it has no room for a
     process, StageError when the stage can't be mounted, SpawnError otherwise.
@@ -127,7 +127,7 @@ def launch(
             command,
             owner=owner,
             mounts=mounts,
-            prelude=_GATED,
+            prelude=prelude,
             extra=extra,
             inherit=inherit,
             sealed=sealed,
@@ -147,7 +147,7 @@ def launch(
     finally:
         os.close(status_write)
         inside.close()
-    return _hold(process, status_read, gate)
+    return _hold(process, status_read, gate, entered)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def prepared(
     *,
     owner: Owner,
     mounts: Sequence[str] = (),
-    prelude: Sequence[str] = _LIMITED,
+    prelude: Sequence[str] = limiting(Resources()),
     extra: Mapping[str, int] | None = None,
     inherit: Sequence[int] = (),
     sealed: bool = False,
@@ -194,7 +194,9 @@ def _dropping(owner: Owner) -> list[str]:
     return ["setpriv", f"--reuid={owner.uid}", f"--regid={owner.gid}", "--clear-groups", "--inh-caps=-all", "--"]
 
 
-def _hold(process: subprocess.Popen[bytes], status: int, gate: socket.socket) -> Sandbox:
+def _hold(
+    process: subprocess.Popen[bytes], status: int, gate: socket.socket, entered: Callable[[int], None]
+) -> Sandbox:
     """Hold the pid 1 of a sandbox, then let its agent go.
 
     The agent waits inside until bubblewrap has tied every process to its parent's life. Let go before
@@ -206,6 +208,7 @@ def _hold(process: subprocess.Popen[bytes], status: int, gate: socket.socket) ->
         if first is not None:
             pidfd = _pidfd(first["child-pid"])
         if first is not None and pidfd is not None and _is_ready(gate):
+            entered(first["child-pid"])
             gate.sendall(b"\n")
             return Sandbox(process, pidfd, status, first)
     except BaseException:

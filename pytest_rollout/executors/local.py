@@ -11,24 +11,32 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from pytest_rollout.bundle import Ended, Usage
+import msgspec
+
+from pytest_rollout.bundle import Ended
 from pytest_rollout.errors import HostError, SpawnError, StageError
+from pytest_rollout.executors.account import Account
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
-from pytest_rollout.executors.drain import drain
+from pytest_rollout.executors.drain import Stop, drain
+from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
-from pytest_rollout.executors.result import ended
+from pytest_rollout.executors.result import ended, reap, usage_of
 from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline, freeze
 from pytest_rollout.stage.layers import copy_tree, merge_layer
 from pytest_rollout.stage.leftovers import MARK, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
+from pytest_rollout.stage.usage import taken
 from pytest_rollout.stage.view import CopyView, View
 
 __all__ = ["LocalExecutor"]
@@ -79,17 +87,45 @@ class LocalExecutor:
         Path(self.prompt_file(stage)).write_bytes(command.prompt.encode("utf-8", "backslashreplace"))
         mark = os.path.basename(stage.path)
         env = {"HOME": f"{stage.path}/home", "TMPDIR": f"{stage.path}/tmp", **command.env, MARK: mark}
-        began = time.monotonic()
-        process = self._spawn(command, env, f"{stage.path}/copy")
+        machine, began = Machine(), time.monotonic()
+        with closing(_account(command.resources, mark, f"{stage.path}/copy")) as account:
+            process = self._start(command, account, env, f"{stage.path}/copy")
+            stop, cpu = self._drain(process, (stdout, stderr), mark, began + command.wall, cancel, account)
+            duration, code = time.monotonic() - began, process.returncode
+            if stop == "ended" and code == -signal.SIGKILL and machine.ran_out():
+                raise HostError("the machine ran out of memory while the agent ran", forgeable=True)
+            return ended(
+                stop,
+                code if code >= 0 else 128 - code,
+                duration=duration,
+                stdout=stdout,
+                stderr=stderr,
+                tree_dead=None,
+                usage=usage_of(account, machine, duration, cpu, stdout, stderr),
+                observed={"network": "host", **account.observed()},
+                resources=command.resources,
+            )
+
+    def _drain(
+        self,
+        process: subprocess.Popen[bytes],
+        captures: tuple[Capture, Capture],
+        mark: str,
+        deadline: float,
+        cancel: Cancel,
+        account: Account,
+    ) -> tuple[Stop, float | None]:
+        """Wait until it is dead; why it is, and the seconds of processors."""
         pidfd = os.pidfd_open(process.pid)
         assert process.stdout is not None and process.stderr is not None
         try:
             stop, dead = drain(
-                {process.stdout.fileno(): stdout, process.stderr.fileno(): stderr},
+                {process.stdout.fileno(): captures[0], process.stderr.fileno(): captures[1]},
                 dead=pidfd,
                 kill=lambda: kill_tree(process.pid, mark),
-                deadline=began + command.wall,
+                deadline=deadline,
                 cancel=cancel,
+                watch=account,
             )
         except BaseException:
             kill_tree(process.pid, mark)
@@ -98,28 +134,36 @@ class LocalExecutor:
             os.close(pidfd)
             process.stdout.close()
             process.stderr.close()
-            process.wait()
+            cpu = reap(process)
         if not dead:
             raise HostError("the agent's process was killed and did not end", forgeable=True)
-        duration, code = time.monotonic() - began, process.returncode
-        return ended(
-            stop,
-            code if code >= 0 else 128 - code,
-            duration=duration,
-            stdout=stdout,
-            stderr=stderr,
-            tree_dead=None,
-            usage=Usage(wall=duration, output_bytes=stdout.total + stderr.total),
-            observed={"network": "host"},
-        )
+        return ((account.settle() or stop), cpu) if stop == "ended" else (stop, None)
 
-    def _spawn(self, command: Command, env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
+    def _start(self, command: Command, account: Account, env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
+        """Start the command, its account begun. With limits it waits until then; without, a missing program is told."""
+        if command.resources == Resources():
+            process = self._spawn(command, env, cwd, subprocess.DEVNULL)
+            account.enter(process.pid)
+            return process
+        limited = msgspec.structs.replace(command, argv=(*account.prelude(own_user=False), *command.argv))
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            process = self._spawn(limited, env, cwd, theirs)
+            theirs.close()
+            if ours.recv(1) == b"\n":
+                account.enter(process.pid)
+                ours.sendall(b"\n")
+        return process
+
+    def _spawn(
+        self, command: Command, env: dict[str, str], cwd: str, stdin: int | socket.socket
+    ) -> subprocess.Popen[bytes]:
         try:
             return spawn(
                 command.argv,
                 env=env,
                 cwd=cwd,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -143,6 +187,17 @@ class LocalExecutor:
 
     def close(self) -> None:
         self._root.close()
+
+
+def _account(resources: Resources, name: str, copy: str) -> Account:
+    """What the agent adds to the copy is counted only where that is limited: it means to walk all of the copy."""
+    if resources.disk is None and resources.files is None:
+        return Account(resources, name, None)
+    top = os.open(copy, os.O_PATH | os.O_DIRECTORY)
+    try:
+        return Account(resources, name, copy, before=taken(top))
+    finally:
+        os.close(top)
 
 
 def kill_tree(leader: int, mark: str) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from pytest_rollout.bundle import Ended
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
+from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline
 from pytest_rollout.stage.view import View
 from pytest_rollout.task import Network
@@ -55,7 +56,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One command in a stage: what is run, the variables that it gets, the paths that it may read.
 
     ``inherit`` are descriptors of ours that it gets under their numbers. ``sealed`` commands find the
-    stage read-only and make no object that outlives their processes (shared memory, queues).
+    stage read-only and make no object that outlives their processes (shared memory, queues). ``resources`` is what all
+    its processes may use.
     """
 
     argv: tuple[str, ...]
@@ -66,6 +68,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = ""
     inherit: tuple[int, ...] = ()
     sealed: bool = False
+    resources: Resources = Resources()
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Mapping
 
 from pytest_rollout.bundle import Captured, Ended, Termination, Usage
+from pytest_rollout.executors.account import Account
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop
+from pytest_rollout.executors.pressure import Machine
+from pytest_rollout.limits import Resources
 
-__all__ = ["ended"]
+__all__ = ["ended", "reap", "usage_of"]
 
 _LAST_SIGNAL = 64
+_OF_A_LIMIT: dict[int, Stop] = {signal.SIGXCPU: "cpu_limit", signal.SIGXFSZ: "disk_limit"}
+
+
+def reap(process: subprocess.Popen[bytes]) -> float:
+    """Wait for a process; the seconds of processors that it used with all that was waited for below it."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime
+
+
+def usage_of(account: Account, machine: Machine, duration: float, waited_for: float | None, *streams: Capture) -> Usage:
+    """What a command used, from those who counted. ``waited_for`` is what :func:`reap` gave, where none was killed."""
+    return Usage(
+        wall=duration,
+        output_bytes=sum(stream.total for stream in streams),
+        cpu=account.cpu(waited_for),
+        peak_memory=account.peak_memory,
+        processes=account.peak_processes,
+        disk=account.peak_disk,
+        pressure=machine.pressure(),
+    )
 
 
 def ended(
@@ -23,8 +50,14 @@ def ended(
     tree_dead: bool | None,
     usage: Usage,
     observed: Mapping[str, str],
+    resources: Resources = Resources(),  # noqa: B008 - it is frozen
 ) -> Ended:
-    """``exit_code`` is a shell's: 128 + n for a signal n. Our own kill leaves neither code nor signal."""
+    """``exit_code`` is a shell's: 128 + n for a signal n. Our own kill leaves neither code nor signal.
+
+    A command that died of the signal of a limit that was asked for ended by that limit.
+    """
+    if stop == "ended" and exit_code is not None:
+        stop = _by_signal(exit_code - 128, resources)
     code = exit_code if stop == "ended" else None
     number = code - 128 if code is not None and 128 < code <= 128 + _LAST_SIGNAL else None
     termination: Termination
@@ -45,3 +78,11 @@ def ended(
         usage=usage,
         observed=dict(observed),
     )
+
+
+def _by_signal(number: int, resources: Resources) -> Stop:
+    asked = {
+        signal.SIGXCPU: resources.cpu,
+        signal.SIGXFSZ: resources.file_size if resources.file_size is not None else resources.disk,
+    }
+    return _OF_A_LIMIT[number] if number in _OF_A_LIMIT and asked[signal.Signals(number)] is not None else "ended"

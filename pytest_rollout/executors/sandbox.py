@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from pytest_rollout.bundle import Ended, Usage
 from pytest_rollout.errors import HostError, StageError
-from pytest_rollout.executors.bwrap import INSIDE, PROMPT, Bwrap, arguments, reachable
+from pytest_rollout.executors.account import Account
+from pytest_rollout.executors.bwrap import INSIDE, PROMPT, TMP_BYTES, Bwrap, arguments, reachable
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop, drain
 from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts
+from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
-from pytest_rollout.executors.result import ended
+from pytest_rollout.executors.result import ended, usage_of
+from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline, freeze
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
@@ -75,55 +80,74 @@ class SandboxExecutor:
             binds=binds,
             prompt=prompt,
             host_network=command.network == "host",
+            scratch=_scratch(command.resources),
         )
         odd = [f"{name}={value}" for name, value in command.env.items() if not _NAME.fullmatch(name)]
         argv = ("env", *odd, *command.argv) if odd else command.argv  # a shell drops a name that it can't use itself
-        began = time.monotonic()
+        machine, began = Machine(), time.monotonic()
         mark = os.path.basename(stage.path)
-        sandbox = launch(
-            self._bwrap,
-            args,
-            argv,
-            owner=self._root.owner,
-            mounts=mounts,
-            mark=mark,
-            inherit=command.inherit,
-            sealed=command.sealed,
-        )
-        streams = {sandbox.stdout.fileno(): stdout, sandbox.stderr.fileno(): stderr}
-        stop, dead = self._drain(sandbox, streams, began + command.wall, cancel)
-        duration = time.monotonic() - began
-        status = sandbox.finish()
-        return self._ended(stop, status, duration, (stdout, stderr), dead)
+        with closing(Account(command.resources, mark, f"{stage.path}/u")) as account:
+            sandbox = launch(
+                self._bwrap,
+                args,
+                argv,
+                owner=self._root.owner,
+                mounts=mounts,
+                mark=mark,
+                prelude=account.prelude(),
+                entered=account.enter,
+                inherit=command.inherit,
+                sealed=command.sealed,
+            )
+            streams = {sandbox.stdout.fileno(): stdout, sandbox.stderr.fileno(): stderr}
+            stop = self._drain(sandbox, streams, began + command.wall, cancel, account)
+            duration = time.monotonic() - began
+            status = sandbox.finish()
+            usage = usage_of(account, machine, duration, None, stdout, stderr)
+            return self._ended(command, stop, status, account, machine, usage, (stdout, stderr))
 
     def _drain(
-        self, sandbox: Sandbox, streams: dict[int, Capture], deadline: float, cancel: Cancel
-    ) -> tuple[Stop, bool]:
+        self, sandbox: Sandbox, streams: dict[int, Capture], deadline: float, cancel: Cancel, account: Account
+    ) -> Stop:
+        """Wait until the tree is dead; why it is."""
         try:
-            stop, dead = drain(streams, dead=sandbox.pidfd, kill=sandbox.kill, deadline=deadline, cancel=cancel)
+            stop, dead = drain(
+                streams, dead=sandbox.pidfd, kill=sandbox.kill, deadline=deadline, cancel=cancel, watch=account
+            )
         except BaseException:
             sandbox.kill()
             sandbox.finish()
             raise
         if not dead:
             raise HostError("the processes of the sandbox were killed and did not end", forgeable=True)
-        return stop, dead
+        return (account.settle() or stop) if stop == "ended" else stop
 
     def _ended(
-        self, stop: Stop, status: Status, duration: float, streams: tuple[Capture, Capture], dead: bool
+        self,
+        command: Command,
+        stop: Stop,
+        status: Status,
+        account: Account,
+        machine: Machine,
+        usage: Usage,
+        streams: tuple[Capture, Capture],
     ) -> Ended:
+        if stop == "ended" and status.exit_code in (None, 128 + signal.SIGKILL) and machine.ran_out():
+            raise HostError("the machine ran out of memory while the agent ran", forgeable=not account.bounds_memory)
         if stop == "ended" and status.exit_code is None:
             raise HostError("the sandbox was killed from outside", forgeable=True)
         net = status.namespaces.get("net-namespace")
         return ended(
             stop,
             status.exit_code,
-            duration=duration,
+            duration=usage.wall or 0.0,
             stdout=streams[0],
             stderr=streams[1],
-            tree_dead=dead,
-            usage=Usage(wall=duration, output_bytes=streams[0].total + streams[1].total),
+            tree_dead=True,
+            usage=usage,
+            resources=command.resources,
             observed={
+                **account.observed(),
                 "network": "host" if net is None or net == self._own_net else "none",
                 "pid_namespace": "private" if "pid-namespace" in status.namespaces else "unknown",
             },
@@ -162,6 +186,11 @@ def _overlay(stage: Stage, *, sealed: bool) -> list[str]:
     if sealed:
         return [*lower, "--overlay-src", f"{stage.path}/u", "--ro-overlay", INSIDE]
     return [*lower, "--overlay", f"{stage.path}/u", f"{stage.path}/w", INSIDE]
+
+
+def _scratch(resources: Resources) -> int:
+    """The bound of a folder that is kept in memory, in bytes."""
+    return min(limit for limit in (TMP_BYTES, resources.memory, resources.disk) if limit is not None)
 
 
 def _inode(path: str) -> int | None:

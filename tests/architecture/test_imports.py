@@ -28,7 +28,20 @@ MAX_FUNCTION, MAX_FILE = 60, 350
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "values": (
         (
-            *("", "errors", "plain", "knobs", "identity", "task", "bundle", "diff", "evidence", "evaluated", "outcome"),
+            *(
+                "",
+                "errors",
+                "plain",
+                "knobs",
+                "identity",
+                "limits",
+                "task",
+                "bundle",
+                "diff",
+                "evidence",
+                "evaluated",
+                "outcome",
+            ),
             *("reward", "control", "bodylimit", "apart"),
         ),
         (),
@@ -50,8 +63,13 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "store": (("store",), ("values", "stage")),
     # A candidate's work against checks, in sandboxes of their own.
     "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
+    # What was asked for, beside what was in force.
+    "enforced": (("enforced",), ("values", "executors")),
     # Task, agent and executor make a bundle, with a way to judge it.
-    "attempt": (("attempt",), ("values", "stage", "executors", "capacity", "agents", "evaluation", "store")),
+    "attempt": (
+        ("attempt",),
+        ("values", "stage", "executors", "capacity", "agents", "evaluation", "enforced", "store"),
+    ),
     # What right, forged and spoilt work scores.
     "audit": (("audit",), ("values", "store")),
     # What people and tools read of results.

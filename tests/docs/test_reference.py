@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pytest
 
 import pytest_rollout
-from pytest_rollout import bundle, cli, control, diff, evaluated, evidence, knobs, marker, outcome, plugin, task
+from pytest_rollout import bundle, cli, control, diff, evaluated, evidence, knobs, limits, marker, outcome, plugin, task
 from pytest_rollout._reporting import UNMEASURED
 from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
@@ -192,7 +192,7 @@ def flags() -> set[str]:
 
 
 def refused() -> set[str]:
-    return {*marker.LATER, 'network="gateway"', *task._LATER_LIMITS}
+    return {*marker.LATER, 'network="gateway"'}
 
 
 def evaluation_words() -> set[str]:
@@ -210,7 +210,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("settings", "## Flags", flags),
     ("settings", "## Precedence", settings),
     ("marker", "## Arguments", lambda: set(marker.ARGUMENTS)),
-    ("marker", "## Limits", lambda: set(task._LIMITS)),
+    ("marker", "## Limits", lambda: set(limits._LIMITS)),
     ("marker", "## Refused", refused),
     ("fixtures", "## Fixtures", fixtures),
     ("fixtures", "## bundle", lambda: public(evidence.Bundle) | {"folder"}),
@@ -259,7 +259,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## Trial", lambda: fields(facts.Trial)),
     ("python-api", "## Names", lambda: set(pytest_rollout.__all__)),
     ("python-api", "## Task", lambda: public(task.Task)),
-    ("python-api", "## Limits", lambda: public(task.Limits)),
+    ("python-api", "## Limits", lambda: public(limits.Limits)),
 ]
 _IDS = [f"{page}{heading[2:]}" for page, heading, _ in CASES]
 

@@ -24,7 +24,10 @@ VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
     "hidden, protect, oracle, pools"
 )
-VALID_LIMITS = "valid: 'wall', 'output', 'evaluation', 'body'"
+VALID_LIMITS = (
+    "valid: 'wall', 'output', 'evaluation', 'body', 'memory', 'cpu', 'processes', 'open_files', 'file_size', 'disk', "
+    "'files'"
+)
 DURATION = "is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'"
 SIZE = "is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'"
 
@@ -189,7 +192,10 @@ MARKERS = {
         ("{'score_on': 'always'}", "rollout(score_on='always'): valid: 'any', 'completed'."),
     ],
     "limits": [
-        ("{'limits': Limits(memory='1GiB')}", f"Limits(memory=…) {LATER}; {VALID_LIMITS}"),
+        (
+            "{'limits': Limits(processes=0)}",
+            "Limits(processes=…): 0 is not a count: write a whole number from 1 to 1000000000",
+        ),
         (
             "{'limits': Limits(wal='5s')}",
             f"Limits(wal=…): there is no such limit; {VALID_LIMITS}. Did you mean 'wall'?",

@@ -291,13 +291,14 @@ def test_an_agent_of_a_fixture_that_could_read_the_suite(suite: Suite) -> None:
 def test_a_task_of_a_fixture_that_holds_the_suite(suite: Suite) -> None:
     source = """
         import pytest
-        from pytest_rollout.task import Folder, Limits
+        from pytest_rollout.limits import Limits
+        from pytest_rollout.task import Folder
 
         @pytest.fixture
         def rollout_task(rollout_task, request):
             return rollout_task.replace(**request.param)
 
-        CHANGES = [{"workspace": Folder(path="{root}")}, {"limits": Limits(memory="1GiB")}, {"network": "gateway"}]
+        CHANGES = [{"workspace": Folder(path="{root}")}, {"limits": Limits(memory="1MiB")}, {"network": "gateway"}]
 
         @pytest.mark.parametrize("rollout_task", CHANGES, indirect=True)
         @pytest.mark.rollout(agent="echo started >> '{probe}'")
@@ -309,8 +310,7 @@ def test_a_task_of_a_fixture_that_holds_the_suite(suite: Suite) -> None:
     assert [(result.kind, result.folder) for result in ran.loaded.results] == [("fixture", None)] * 3
     assert [result.message for result in ran.loaded.results] == [
         f"the workspace {suite.root} holds the results ({suite.root}/.rollout)\n{APART}",
-        "the fixture rollout_task: Limits(memory=…) is not enforced by this version, so it is refused;"
-        " valid: 'wall', 'output', 'evaluation', 'body'",
+        "the fixture rollout_task: Limits(memory=…): '1MiB' is less memory than a shell needs: 4MiB",
         "the fixture rollout_task: rollout(network='gateway') is not enforced by this version, so it is refused",
     ]
     assert not (suite.root / "started").exists()

@@ -37,14 +37,16 @@ from pytest_rollout.errors import (
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.cgroups import find_homes
 from pytest_rollout.executors.protocol import Command, Executor, ExecutorInfo, Stage
+from pytest_rollout.limits import DEFAULT_LIMITS, Limits
 from pytest_rollout.outcome import Infra
 from pytest_rollout.stage.baseline import Baseline
 from pytest_rollout.stage.collect import CollectBounds
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.view import CopyView, View
 from pytest_rollout.store.folder import read_record
-from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
+from pytest_rollout.task import Folder, Task
 
 if TYPE_CHECKING:
     from tests.unit.conftest import Lab
@@ -316,10 +318,15 @@ def test_the_network_of_the_host_is_observed(bench: Bench, sandbox: Lab) -> None
 
 
 def test_what_is_not_measured_is_null(bench: Bench, lab: Lab) -> None:
+    homes = find_homes()
     attempt = bench.run("true", lab.executor)
     usage = json.loads((attempt.folder / "bundle.json").read_bytes())["usage"]
-    assert [name for name, value in usage.items() if value is not None] == ["wall", "output_bytes"]
-    assert {"cpu", "peak_memory", "processes", "tokens", "cost"} <= set(usage)
+    unknown = {name for name, value in usage.items() if value is None}
+    assert {"steps", "model_calls", "tokens", "cost"} <= unknown
+    assert {"wall", "output_bytes"}.isdisjoint(unknown)
+    assert ("cpu" in unknown) == ("cpu" not in homes and lab.executor.info.trusted)
+    assert ("peak_memory" in unknown, "processes" in unknown) == ("memory" not in homes, "pids" not in homes)
+    assert ("disk" in unknown) == (not lab.executor.info.trusted)
 
 
 def test_pins_go_where_they_belong(bench: Bench, make_fake: Callable[..., FakeExecutor]) -> None:

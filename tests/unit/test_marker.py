@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from pytest_rollout.errors import ConfigError
+from pytest_rollout.limits import DEFAULT_LIMITS, Limits
 from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, checked_task, merge, read_samples, read_task
-from pytest_rollout.task import DEFAULT_LIMITS, Archive, Folder, Git, Limits, Task
+from pytest_rollout.task import Archive, Folder, Git, Task
 
 VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
     "hidden, protect, oracle, pools"
 )
-NOT_ENFORCED = "is not enforced by this version, so it is refused; valid: 'wall', 'output', 'evaluation', 'body'"
+LITTLE = "1 is less memory than a shell needs: 4MiB"
 
 
 OUTSIDE = "is not a glob inside the workspace\nWrite paths of the workspace: 'setup.cfg', 'tests/**', '**/conftest.py'."
@@ -70,7 +71,7 @@ def test_what_can_not_be_merged_is_left_to_the_nearest(name: str, good: object, 
 
 def test_a_problem_of_any_merged_limits_is_told() -> None:
     near, far = {"limits": Limits(wall=1)}, {"limits": Limits(memory=1)}
-    expected = f"Limits(memory=…) {NOT_ENFORCED}"
+    expected = f"Limits(memory=…): {LITTLE}"
     assert refusal(merge, [((), near), ((), far)]) == expected
     assert refusal(merge, [((), far), ((), near)]) == expected
 
@@ -185,9 +186,9 @@ def test_texts_can_be_encoded(tmp_path: Path) -> None:
     [
         ({"limits": "5m"}, "rollout(limits='5m'): it is not a Limits, such as Limits(wall='5m')"),
         (
-            {"limits": Limits(wall=0, cpu=1)},
-            f"Limits(cpu=…) {NOT_ENFORCED}; "
-            "Limits(wall=…): 0 is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
+            {"limits": Limits(wall=0, memory=1)},
+            "Limits(wall=…): 0 is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'; "
+            f"Limits(memory=…): {LITTLE}",
         ),
         ({"prompt": 5}, "rollout(prompt=5): it is not a text without NUL"),
         ({"prompt": "a\0"}, "rollout(prompt='a\\x00'): it is not a text without NUL"),
@@ -374,7 +375,7 @@ FIXED = "the fixture rollout_task changed the id or the number of samples, which
         ),
         (
             {"limits": Limits(memory=1)},
-            f"the fixture rollout_task: Limits(memory=…) {NOT_ENFORCED}",
+            f"the fixture rollout_task: Limits(memory=…): {LITTLE}",
         ),
         (
             {"workspace": Folder(path="no")},

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Network, ScoreOn, Task, parse_duration, parse_size
+from pytest_rollout.limits import DEFAULT_LIMITS, Limits, Resources, parse_count, parse_duration, parse_size
+from pytest_rollout.task import Folder, Network, ScoreOn, Task
 
 SECONDS = {"": Decimal(1), "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-VALID = "'wall', 'output', 'evaluation', 'body'"
+VALID = (
+    "'wall', 'output', 'evaluation', 'body', 'memory', 'cpu', 'processes', 'open_files', 'file_size', 'disk', 'files'"
+)
 NUMBERS = st.decimals(min_value=0, max_value=10**6, places=3)
 BLANKS = st.sampled_from(["", " ", "\t "])
 
@@ -167,23 +170,46 @@ def test_limits_are_parsed_frozen_and_compared_by_value() -> None:
 
 
 def test_limits_keep_what_they_could_not_read() -> None:
-    limits = Limits(wall="soon", output=0, evaluation=-1, body="5 parsecs", memory="2GiB", walls=1, processes=64)
+    given: Any = "64"
+    limits = Limits(wall="soon", output=0, evaluation=-1, body="5 parsecs", walls=1, memory=5, processes=given)
     assert (limits.wall, limits.output, limits.evaluation, limits.body) == (None, None, None, None)
     assert limits.problems == (
-        f"Limits(memory=…) is not enforced by this version, so it is refused; valid: {VALID}",
         f"Limits(walls=…): there is no such limit; valid: {VALID}. Did you mean 'wall'?",
-        f"Limits(processes=…) is not enforced by this version, so it is refused; valid: {VALID}",
         "Limits(wall=…): 'soon' is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
         "Limits(output=…): 0 is not a size: write whole bytes above 0, or a text like '500kB', '10MiB', '2GiB'",
         "Limits(evaluation=…): -1 is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
         "Limits(body=…): '5 parsecs' is not a duration: write seconds above 0, or a text like '90s', '5m', '1h'",
+        "Limits(memory=…): 5 is less memory than a shell needs: 4MiB",
+        "Limits(processes=…): '64' is not a count: write a whole number from 1 to 1000000000",
     )
 
 
-@pytest.mark.parametrize("name", ["cpu", "disk", "memory", "open_files", "processes", "file_size"])
-def test_a_limit_that_is_not_enforced_is_refused_by_name(name: str) -> None:
-    limits = Limits(**{name: 1})
-    assert limits.problems == (f"Limits({name}=…) is not enforced by this version, so it is refused; valid: {VALID}",)
+def test_the_limits_of_an_agent_and_of_an_evaluation() -> None:
+    asked = {
+        "memory": "64MiB",
+        "cpu": "1m",
+        "processes": 2,
+        "open_files": 32,
+        "file_size": "1kB",
+        "disk": 7,
+        "files": 3,
+    }
+    limits = Limits(**asked).over(DEFAULT_LIMITS)  # type: ignore[arg-type]
+    assert limits.problems == ()
+    assert limits.resources() == Resources(
+        memory=2**26, cpu=60.0, processes=2, open_files=32, file_size=1000, disk=7, files=3
+    )
+    assert limits.resources_of_evaluation() == Resources(memory=2**29, processes=64, disk=7, files=3)
+    assert DEFAULT_LIMITS.resources() == DEFAULT_LIMITS.resources_of_evaluation() == Resources()
+    assert DEFAULT_LIMITS.of_agent() == {"wall": 600.0, "output": 10 * 2**20}
+    assert Limits(memory="1GiB").over(DEFAULT_LIMITS).of_agent() == {"wall": 600, "output": 10 * 2**20, "memory": 2**30}
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, "3", 10**10])
+def test_a_count_is_a_whole_number(value: object) -> None:
+    with pytest.raises(ValueError, match="is not a count: write a whole number from 1 to 1000000000"):
+        parse_count(value)
+    assert Limits(open_files=15).problems == ("Limits(open_files=…): 15 is less than a shell needs: 16",)
 
 
 def test_a_limit_without_a_near_name_gets_no_suggestion() -> None:
@@ -241,6 +267,7 @@ BASE = Task(id="t", prompt="p", env={"A": "1", "B": "2"}, threshold=0.5)
         {"prompt": "q"},
         {"limits": Limits(wall=1).over(DEFAULT_LIMITS)},
         {"limits": Limits(output=1).over(DEFAULT_LIMITS)},
+        {"limits": Limits(memory="1GiB").over(DEFAULT_LIMITS)},
         {"network": "host"},
         {"env": {"A": "1"}},
         {"threshold": 0.6},

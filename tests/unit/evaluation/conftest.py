@@ -17,7 +17,8 @@ from pytest_rollout.attempt import Attempt, Request, run_attempt
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.evidence import Bundle
 from pytest_rollout.executors.cancel import Cancel
-from pytest_rollout.task import DEFAULT_LIMITS, Folder, Limits, Task
+from pytest_rollout.limits import DEFAULT_LIMITS, Limits
+from pytest_rollout.task import Folder, Task
 
 if TYPE_CHECKING:
     from tests.unit.conftest import Lab
