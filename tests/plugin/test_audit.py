@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
+# An audit is many trials: one way of running it is enough where nothing is different without workers.
+WITH_WORKERS = pytest.mark.parametrize("workers", ["-n2"], indirect=True)
 FILES = {
     "calc/calc.py": "def add(left, right):\n    return left - right\n\n\ndef double(value):\n    return value\n",
     "calc/tests/test_calc.py": "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n",
@@ -48,6 +50,7 @@ def scored(task: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.slow
+@WITH_WORKERS
 def test_sound_and_in_process(suite: Suite) -> None:
     ran, tasks = audited(
         suite,
@@ -81,6 +84,7 @@ def test_plain(bundle):
 
 
 @pytest.mark.slow
+@WITH_WORKERS
 def test_weak_checks_are_caught_in_each_way(suite: Suite) -> None:
     ran, tasks = audited(
         suite,
@@ -114,6 +118,7 @@ def test_takes_an_exit_code(bundle):
     assert ran.counts == {"failed": 5}
 
 
+@WITH_WORKERS
 def test_an_oracle_that_is_wrong_and_one_that_is_missing(suite: Suite) -> None:
     suite.write({"wrong.sh": "echo '' > calc.py\n", "cheat.sh": "echo '' > tests/test_calc.py; . ./none 2>&-; true\n"})
     ran, tasks = audited(
@@ -146,6 +151,7 @@ def test_missing(bundle):
 
 
 @pytest.mark.slow
+@WITH_WORKERS
 def test_an_oracle_that_changes_protected_paths(suite: Suite) -> None:
     suite.write({"cheat.sh": FILES["right.sh"] + "echo > tests/test_calc.py\n"})
     _, tasks = audited(

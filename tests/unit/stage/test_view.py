@@ -123,7 +123,7 @@ def test_overlay_and_copy_agree(sandbox: Lab, local: Lab, bases: tuple[Any, Any]
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(scripts=scripts)
 def test_overlay_and_copy_agree_for_long(
     sandbox: Lab, local: Lab, bases: tuple[Any, Any], scripts: list[list[str]]
