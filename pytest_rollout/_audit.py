@@ -222,7 +222,8 @@ class AuditReporting:
         """What is going to run, below «collected N items»."""
         tasks = plural(len(self._plan.rollouts), "task")
         head = f"rollout: audit of the checks of {tasks}; no agent is run"
-        return [head, *executor_lines(executor), *note_lines(self._plan)]
+        lines = [head, *executor_lines(executor), *note_lines(self._plan)]
+        return [self._run.redactor.text(line) for line in lines]
 
     def crashed(self, node: str, report: pytest.TestReport) -> None:
         """A worker died in an audit: its task stays without a verdict."""
@@ -240,7 +241,8 @@ class AuditReporting:
             missing = tuple(planned.node for planned in self._plan.rollouts if planned.node not in self._audits)
             record = AuditRecord(run=self._run.name, tasks=tuple(self._in_order()), missing=missing)
             place = self._keep(record)
-            self._lines = [*audit_lines(record, place), *self._write_junit(record)]
+            lines = [*audit_lines(record, place), *self._write_junit(record)]
+            self._lines = [self._run.redactor.text(line) for line in lines]
             if missing and session.exitstatus in (0, 1):
                 session.exitstatus = UNMEASURED
         finally:

@@ -27,7 +27,7 @@ from pytest_rollout.run import Run
 from pytest_rollout.store.records import Plan, Planned
 from pytest_rollout.task import Archive, Folder, Git, Task
 
-__all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item"]
+__all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item", "secrets_in_names"]
 
 
 Prepare = Callable[[Git | Archive], Folder | None]
@@ -103,8 +103,21 @@ def plan_item(item: pytest.Item, run: Run, prepare: Prepare) -> RolloutItem:
                 f"rollout(pools=…): there is no pool {pool!r}; in rollout_pools of the ini file: {valid}."
                 f"{nearest(pool, run.settings.pools)}"
             )
+    run.redactor.learn(task.env)
     chosen = _choose(item, merged, run, path.parent)
     return RolloutItem(task=task, sample=sampling.index, chosen=chosen, agent_name=_agent_name(item, chosen))
+
+
+def secrets_in_names(item: pytest.Item, rollout: RolloutItem, run: Run) -> Iterator[str]:
+    """What is wrong with a name that holds a secret: results are found by names, so they are shown as they are."""
+    found = run.redactor.found(f"{item.nodeid}\0{rollout.task.id}")
+    if found:
+        yield str(
+            ConfigError(
+                f"the name of the test, or its task's id, holds a secret ({', '.join(found)}), and names are shown",
+                hint="Give the parameter an id, with pytest.param(…, id=…) or ids=…, or the task another one.",
+            )
+        )
 
 
 def _agent_name(item: pytest.Item, chosen: AgentConfig | Agent | None) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from pytest_rollout._body import body_of, facts_of, is_async, leaves_of, raised
 from pytest_rollout._state import SKIPS, State, place
-from pytest_rollout.control import blame, hold, unfit
+from pytest_rollout.control import Facts, blame, hold, unfit
 from pytest_rollout.errors import InfraError
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Body, Infra, Score, Verdict, classify
@@ -40,13 +41,18 @@ class Judge:
     # -- verdicts
 
     def classify(self, state: State, body: Body | None, infra: Infra | None = None) -> Verdict:
-        """The core's verdict on what is known."""
+        """The core's verdict on what is known; its message may be cut where it is shown, so it has no secrets."""
+        verdict = self._classified(state, body, infra)
+        return replace(verdict, message=self._run.redactor.text(verdict.message))
+
+    def _classified(self, state: State, body: Body | None, infra: Infra | None) -> Verdict:
         record = state.attempt.record if state.attempt is not None else None
         if body is not None and body.end in ("error", "skipped"):
             body = replace(body, blame=blame(body, state.control))
         weights = state.control.weights
         if body is not None and body.end == "passed" and weights is not None:
-            state.reward.held = hold(state.reward.checks, weights)
+            named = [replace(check, name=self._run.redactor.text(check.name)) for check in state.reward.checks]
+            state.reward.held = hold(named, weights)  # facts are kept without secrets
             body = replace(body, recorded=True)  # what it left out counts
         termination = record.termination if record is not None else None
         task = state.task
@@ -57,12 +63,13 @@ class Judge:
             return classify(infra=Infra(kind="evaluator", message=why), termination=termination, body=body, score=score)
         return verdict
 
-    @staticmethod
-    def before_body(funcargs: dict[str, Any]) -> None:
+    def before_body(self, funcargs: dict[str, Any]) -> None:
         """Clean the names of JUnit attributes, which pytest writes as they are: a lone surrogate ends the session."""
-        record = funcargs.get("record_xml_attribute")
+        record, redactor = funcargs.get("record_xml_attribute"), self._run.redactor
         if record is not None:
-            funcargs["record_xml_attribute"] = lambda name, value: record(xml_text(str(name)), value)
+            funcargs["record_xml_attribute"] = lambda name, value: record(
+                xml_text(str(name)), redactor.text(value) if isinstance(value, str) else value
+            )
 
     def after_body(self, state: State) -> None:
         """Where the body ended without an exception: fail the call when its verdict is not a pass."""
@@ -92,7 +99,8 @@ class Judge:
             return
         state.verdict = verdict
         if state.trial is not None:
-            state.facts = facts_of(state, verdict, error)
+            facts = to_builtins(facts_of(state, verdict, error))
+            state.facts = convert(self._run.redactor.value(facts), Facts)
         else:
             self._record(state)
             self._tell(state, report, error)

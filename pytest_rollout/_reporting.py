@@ -83,7 +83,7 @@ class Reporting:
             if self._run.reaped:
                 stages = "1 stage" if self._run.reaped == 1 else f"{self._run.reaped} stages"
                 lines.append(f"rollout: removed {stages} of sessions that died")
-        return lines
+        return [self._run.redactor.text(line) for line in lines]
 
     # -- while tests run
 
@@ -232,13 +232,14 @@ class Reporting:
             session.exitstatus = UNMEASURED if unmeasured else status
 
     def _finish_lines(self, loaded: LoadedRun) -> None:
-        self._lines = closing_block(
+        lines = closing_block(
             loaded.results,
             not_run=len(loaded.missing),
             lost=[result.rollout for result in loaded.results if result.message == _LOST],
             folder=shown_folder(self._config, self._run.folder.path),
             notes=self._notes,
         )
+        self._lines = [self._run.redactor.text(line) for line in lines]
         self._run.prune()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from pytest_rollout._audit import Auditing, reporting_of
-from pytest_rollout._items import RolloutItem, plan, plan_item
+from pytest_rollout._items import RolloutItem, plan, plan_item, secrets_in_names
 from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
-from pytest_rollout._settings import environment_of_worker, new_run, settings_of
+from pytest_rollout._redaction import Redaction
+from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
 from pytest_rollout._state import State
 from pytest_rollout._trials import Learning, Trials
 from pytest_rollout.agents.config import AgentConfig
@@ -124,6 +125,9 @@ class RolloutSession:
                 continue
             seen[key] = item.nodeid
             planned.append((item, rollout))
+        for item, rollout in planned:
+            for problem in secrets_in_names(item, rollout, run):
+                problems.setdefault(problem, []).append(item.nodeid)
         return planned
 
     def _prepare_source(self, asked: Git | Archive) -> Folder | None:
@@ -140,7 +144,8 @@ class RolloutSession:
         left = len(problems) - len(shown)
         if left:
             shown.append(f"… and {left} more problem{'' if left == 1 else 's'}")
-        message = "\n".join(f"rollout: {problem}" for problem in shown)
+        redactor = self._run.redactor if self._run is not None else redactor_of_process()
+        message = redactor.text("\n".join(f"rollout: {problem}" for problem in shown))
         if self._run is not None:
             self._run.close()
         if self._worker is None:
@@ -153,12 +158,14 @@ class RolloutSession:
         run = self.run_of_session
         self._judge = Judge(run)
         for item, rollout in planned:
-            item.stash[self._states] = State(item, rollout)
+            item.stash[self._states] = State(item, rollout, run.redactor)
         self.trials = Trials(self._config, run, self._judge, self._states)
         if not self._only_shows:
             plugin = Auditing(run, self.trials, self._states) if run.settings.audit else Learning(self._learn)
             self._config.pluginmanager.register(plugin, "rollout-trials")
+        redaction = Redaction(run.redactor)
         if self._worker is not None:
+            self._config.pluginmanager.register(redaction, "rollout-redaction")
             self._config.add_cleanup(self.close)
             return
         reporting = reporting_of(self._config, run, plan(planned, run.name))
@@ -168,6 +175,7 @@ class RolloutSession:
         self._config.add_cleanup(self.close)
         self._header = reporting.header(run.executor_info())
         self._config.pluginmanager.register(reporting, "rollout-reporting")
+        self._config.pluginmanager.register(redaction, "rollout-redaction")
 
     def header(self) -> list[str]:
         """The lines below «collected N items»."""

@@ -13,9 +13,10 @@ import pytest
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import new_run_id
 from pytest_rollout.knobs import KNOBS
+from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.settings import Settings, resolve
 
-__all__ = ["environment_of_worker", "new_run", "settings_of"]
+__all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_of"]
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -41,6 +42,11 @@ def _ini(config: pytest.Config, name: str) -> object:
 def new_run(now: datetime) -> str:
     """A fresh run id."""
     return new_run_id(now, lambda number: os.urandom(number).hex())
+
+
+def redactor_of_process() -> Redactor:
+    """What redacts where there is no run: its settings may be what is wrong."""
+    return Redactor.of_process(os.environ, exists=os.path.exists)
 
 
 def environment_of_worker(workerinput: Mapping[str, Any]) -> tuple[Settings, str, str]:

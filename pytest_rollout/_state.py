@@ -16,6 +16,7 @@ from pytest_rollout.control import Control, Facts
 from pytest_rollout.errors import EvidenceError, InfraError
 from pytest_rollout.evidence import Bundle
 from pytest_rollout.outcome import Verdict
+from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
 from pytest_rollout.store.records import Result
 from pytest_rollout.task import Task
@@ -33,8 +34,9 @@ class State:
     what it came to is in ``facts``.
     """
 
-    def __init__(self, item: pytest.Item, rollout: RolloutItem, trial: str | None = None) -> None:
+    def __init__(self, item: pytest.Item, rollout: RolloutItem, redactor: Redactor, trial: str | None = None) -> None:
         self.item, self.rollout, self.trial = item, rollout, trial
+        self._redactor = redactor
         self.task: Task = rollout.task
         self.agent_name = rollout.agent_name
         self.attempt: Attempt | None = None
@@ -81,7 +83,7 @@ class State:
         """Where a check failed, and pytest's own words for it."""
         found = pytest.ExceptionInfo.from_exception(error)
         text = str(error) if isinstance(error, EvidenceError) else found.exconly().removeprefix("AssertionError: ")
-        return bounded(f"{place(self.item, found.traceback[0])}: {text}")
+        return bounded(self._redactor.text(f"{place(self.item, found.traceback[0])}: {text}"))
 
 
 def place(item: pytest.Item, entry: Any) -> str:

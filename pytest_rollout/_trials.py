@@ -231,7 +231,7 @@ class Trials:
     def _said(self, state: State, agent: Agent, name: str, control: Control | None) -> bytes:
         """In the child: rehearse the test, and write what came of it."""
         item = state.item
-        trial = State(item, state.rollout, trial=name)
+        trial = State(item, state.rollout, self._run.redactor, trial=name)
         trial.trial_agent, trial.control = agent, control or Control()
         trial.evaluator_revision = state.evaluator_revision
         item.stash[self._states] = trial

@@ -72,6 +72,7 @@ class Controller:
 
     def _begin(self) -> None:
         from pytest_rollout._audit import reporting_of
+        from pytest_rollout._redaction import Redaction
         from pytest_rollout.errors import ConfigError
         from pytest_rollout.run import Run
         from pytest_rollout.settings import Settings
@@ -88,6 +89,7 @@ class Controller:
         self._config.add_cleanup(self._run.close)
         self._reporting = reporting_of(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))
         self._config.pluginmanager.register(self._reporting, "rollout-reporting")
+        self._config.pluginmanager.register(Redaction(self._run.redactor), "rollout-redaction")
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None and self._config.get_verbosity() >= 0:
             terminal.ensure_newline()

@@ -37,6 +37,7 @@ from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
+from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.collect import CollectBounds, collect
 from pytest_rollout.stage.layers import protected
 from pytest_rollout.stage.reader import StageReader
@@ -71,8 +72,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt:
     """What came of an attempt. ``reader`` reads its stage, which is there until :meth:`finish`."""
 
-    def __init__(self, folder: Path, journal: AttemptJournal) -> None:
-        self.folder, self.journal = folder, journal
+    def __init__(self, folder: Path, journal: AttemptJournal, redactor: Redactor = FORMS) -> None:
+        self.folder, self.journal, self.redactor = folder, journal, redactor
         self.record: BundleRecord | None = None
         self.infra: Infra | None = None
         self.reader: StageReader | None = None
@@ -121,7 +122,7 @@ class Attempt:
             self.journal.event("kept", stage=place)
             if self.record is not None:
                 self.record = msgspec.structs.replace(self.record, stage=place)
-                write_record(self.folder / "bundle.json", self.record)
+                write_record(self.folder / "bundle.json", self.record, redactor=self.redactor)
             return
         problem = executor.drop(stage)
         self.journal.event("dropped")
@@ -137,14 +138,16 @@ def run_attempt(
     folder: Path,
     cancel: Cancel,
     capacity: Capacity | None = None,
+    redactor: Redactor = FORMS,
 ) -> Attempt:
     """Provision a stage, let the agent act in it, and keep the evidence in ``folder`` (there, empty).
 
     It waits for a place in ``capacity`` first, which is no time of the agent's.
     Raises RecordingError or HostError only when not even the journal could be written.
     """
-    journal = AttemptJournal(folder / "journal.jsonl")
-    attempt = Attempt(folder, journal)
+    redactor.learn(request.episode.task.env)
+    journal = AttemptJournal(folder / "journal.jsonl", redactor=redactor)
+    attempt = Attempt(folder, journal, redactor)
     try:
         held = nullcontext() if capacity is None else capacity.held(request.episode.task.pools, cancel)
         with held as waited:
@@ -168,7 +171,7 @@ def run_attempt(
 
 
 def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel) -> None:
-    task, journal = request.episode.task, attempt.journal
+    task, journal, redactor = request.episode.task, attempt.journal, attempt.redactor
     baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
     if attempt.waited:
         journal.event("waited", seconds=round(attempt.waited, 3))
@@ -176,7 +179,7 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
     attempt.holds(executor, stage)
     journal.event("provisioned", environment_revision=baseline.revision, executor=executor.info.name)
     assert task.limits.output is not None
-    streams = [Capture(attempt.folder / name, task.limits.output) for name in ("stdout", "stderr")]
+    streams = [Capture(attempt.folder / name, task.limits.output, redactor) for name in ("stdout", "stderr")]
     started = utc_now()
     live = LiveStage(
         executor=executor,
@@ -186,6 +189,7 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         stderr=streams[1],
         cancel=cancel,
         journal=journal.event,
+        redactor=redactor,
     )
     journal.event("started", agent=agent.info.name)
     try:
@@ -198,9 +202,9 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         journal.event("tree_dead")
     view = executor.view(stage)
     attempt.reader = StageReader(view)
-    trees = Trees(executor=executor, stage=stage, view=view, task=task, suite=Path(request.suite))
+    trees = Trees(executor=executor, stage=stage, view=view, task=task, suite=Path(request.suite), redactor=redactor)
     attempt.evaluator = Evaluator(trees, journal.event)
-    collected = collect(view, attempt.folder / "changes", request.bounds)
+    collected = collect(view, attempt.folder / "changes", request.bounds, redactor)
     changed = (change.path for change in collected.changes if not _BYTECODE.fullmatch(change.path))
     broken = protected(changed, task.protect)
     journal.event("collected", changes=len(collected.changes), findings=len(collected.findings))
@@ -213,10 +217,10 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         captured=(captured[0], captured[1]),
         times=Times(started=started, ended=utc_now(), duration=ended.duration, waited=attempt.waited),
         changes=collected.changes,
-        findings=(*ended.findings, *_dropped(captured), *collected.findings, *_forbidden(broken)),
+        findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken)),
         invalid_actions=len(broken) if task.protect else None,
     )
-    write_record(attempt.folder / "bundle.json", attempt.record)
+    write_record(attempt.folder / "bundle.json", attempt.record, redactor=redactor)
     attempt.infra = infra
 
 
@@ -247,6 +251,12 @@ def _dropped(captured: list[Captured]) -> list[Finding]:
         for stream in captured
         if stream.dropped
     ]
+
+
+def _held(streams: list[Capture]) -> list[Finding]:
+    """The secrets that were printed, by name."""
+    held = {stream.path.name: ", ".join(stream.secrets) for stream in streams if stream.secrets}
+    return [Finding(code="secret", message=f"{name} held {secrets}") for name, secrets in held.items()]
 
 
 def _forbidden(paths: set[str]) -> list[Finding]:

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
 from pytest_rollout.outcome import means
+from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.report.inert import inert_text, one_line
 from pytest_rollout.report.terminal import figure, plural, sections
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.action(options, ResultsFolder(_results(options.dir)))
         sys.stdout.flush()
     except RolloutError as error:
-        print(f"pytest-rollout: {inert_text(str(error))}", file=sys.stderr)
+        print(f"pytest-rollout: {inert_text(_redactor().text(str(error)))}", file=sys.stderr)
         return _USAGE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
@@ -92,6 +94,20 @@ def _results(given: str | None) -> Path:
     )
 
 
+@cache
+def _redactor() -> Redactor:
+    return Redactor.of_process(os.environ, exists=os.path.exists)
+
+
+def _say(text: str) -> None:
+    """Print, without secrets: records have none of the session that made them, but this may be another one."""
+    print(_redactor().text(text))
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    return json.dumps(_redactor().value(msgspec.to_builtins(value)), indent=indent)
+
+
 def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
     if options.run is None:
         runs = results.all_runs() or [find_run(results)]
@@ -99,17 +115,17 @@ def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
         for run in runs:
             loaded = load_results(run)
             changed = _changed_checks(loaded, known)
-            print(_run_json(run, loaded, changed) if options.json else _run_line(run, loaded, changed))
+            _say(_run_json(run, loaded, changed) if options.json else _run_line(run, loaded, changed))
         return 0
     run = find_run(results, options.run)
     loaded = load_results(run)
     for result in loaded.results:
-        print(json.dumps(msgspec.to_builtins(result)) if options.json else _result_line(result))
+        _say(_json(result) if options.json else _result_line(result))
     if not options.json:
         for missing in loaded.missing:
-            print(f"{'no result':<9}  {'–':>6}  {missing}")
+            _say(f"{'no result':<9}  {'–':>6}  {missing}")
         if loaded.broken:
-            print(f"{plural(loaded.broken, 'line')} of the journals could not be read")
+            _say(f"{plural(loaded.broken, 'line')} of the journals could not be read")
     return 0
 
 
@@ -135,7 +151,7 @@ def _changed_checks(loaded: LoadedRun, known: dict[str, str]) -> list[str]:
 
 
 def _run_json(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
-    return json.dumps({"run": run.name, **_counts(loaded), "changed_checks": changed})
+    return _json({"run": run.name, **_counts(loaded), "changed_checks": changed})
 
 
 def _run_line(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
@@ -162,34 +178,34 @@ def _show(options: argparse.Namespace, results: ResultsFolder) -> int:
     bundle = _read(folder, "bundle.json", BundleRecord)
     score = _read(folder, "score.json", ScoreRecord)
     if options.json:
-        print(json.dumps(msgspec.to_builtins({"result": result, "bundle": bundle, "score": score}), indent=2))
+        _say(_json({"result": result, "bundle": bundle, "score": score}, indent=2))
         return 0
-    print(f"rollout      {result.rollout}")
-    print(f"task         {one_line(result.task)}, sample {result.sample}")
-    print(f"agent        {one_line(result.agent)}")
+    _say(f"rollout      {result.rollout}")
+    _say(f"task         {one_line(result.task)}, sample {result.sample}")
+    _say(f"agent        {one_line(result.agent)}")
     kind = f", kind {result.kind}{' (forgeable)' if result.forgeable else ''}" if result.kind else ""
-    print(f"outcome      {result.outcome}{kind}, reward {figure(result.reward)}")
+    _say(f"outcome      {result.outcome}{kind}, reward {figure(result.reward)}")
     if result.message:
-        print(f"because      {one_line(result.message.splitlines()[0])}")
+        _say(f"because      {one_line(result.message.splitlines()[0])}")
     if bundle is not None:
         _show_bundle(bundle)
     if result.in_process:
-        print("in-process   candidate code ran in the process of a verdict, and could have forged it")
+        _say("in-process   candidate code ran in the process of a verdict, and could have forged it")
     if folder is not None:
-        print(f"folder       {folder}")
+        _say(f"folder       {folder}")
         for title, text in sections(folder, bundle, score.checks if score is not None else ()):
-            print(f"\n{title}\n{text}")
+            _say(f"\n{title}\n{text}")
     return 0
 
 
 def _show_bundle(bundle: BundleRecord) -> None:
-    print(f"termination  {bundle.termination}, exit code {bundle.exit_code}, {bundle.times.duration:.3f} s")
+    _say(f"termination  {bundle.termination}, exit code {bundle.exit_code}, {bundle.times.duration:.3f} s")
     trust = "trusted" if bundle.trusted else "untrusted: not isolated"
     rung = f" rung {bundle.rung}" if bundle.rung is not None else ""
-    print(f"executor     {bundle.pins.executor}{rung}, {trust}")
-    print(f"environment  {bundle.pins.environment_revision}")
-    print(f"checks       {bundle.pins.evaluator_revision or 'of an unknown revision'}")
-    print(f"audit        {bundle.audit or 'none of these checks yet: pytest --rollout-audit'}")
+    _say(f"executor     {bundle.pins.executor}{rung}, {trust}")
+    _say(f"environment  {bundle.pins.environment_revision}")
+    _say(f"checks       {bundle.pins.evaluator_revision or 'of an unknown revision'}")
+    _say(f"audit        {bundle.audit or 'none of these checks yet: pytest --rollout-audit'}")
 
 
 def _read(folder: Path | None, name: str, kind: type[Record]) -> Record | None:

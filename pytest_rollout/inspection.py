@@ -28,6 +28,7 @@ from pytest_rollout.stage.root import StageRoot, default_root
 __all__ = ["inspect", "view_arguments"]
 
 _ESCAPED = re.compile(r"\\x[0-9a-f]{2}")
+_REDACTED = "[redacted: "
 _NODES = {"fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK}
 
 
@@ -96,6 +97,9 @@ def rebuild(baseline: Path, stored: Path, bundle: BundleRecord, target: Path) ->
     Raises SelectorError where a bound was hit, or a name is not known byte by byte: the tree would be another one.
     """
     gaps = [finding.message for finding in bundle.findings if finding.code.startswith("changes.")]
+    if any(_REDACTED in f"{change.path} {change.target or ''}" for change in bundle.changes):
+        reason = "the stage was dropped, and a name in it was redacted: it holds a secret"
+        raise SelectorError(reason, hint="Run again with --rollout-keep=all.")
     if gaps or any(_ESCAPED.search(f"{change.path} {change.target or ''}") for change in bundle.changes):
         reason = f"its changes were not kept whole: {gaps[0]}" if gaps else "a name in it can't be written as text"
         raise SelectorError(f"the stage was dropped, and {reason}", hint="Run again with --rollout-keep=all.")

@@ -57,5 +57,6 @@ KNOBS = (
         "N",
     ),
     Knob("pools", "places that tasks share by name, one a line: gpu = 2", repeated=True),
+    Knob("redact", "variables whose values are secrets whatever their names", repeated=True),
     Knob("keep_runs", "how many runs are kept in the folder of the results (default: 50)"),
 )

@@ -35,6 +35,7 @@ from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.recording import result_of, score_of
+from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.sources.prepare import prepared_source
@@ -70,7 +71,8 @@ class Run:
     def __init__(self, settings: Settings, name: str, worker: str) -> None:
         self.settings, self.name, self.worker = settings, name, worker
         self.results = ResultsFolder(Path(settings.dir), "audits" if settings.audit else "runs")
-        self.facts = FactsFolder(self.results)
+        self.redactor = Redactor.of_process(os.environ, named=settings.redact, exists=os.path.exists)
+        self.facts = FactsFolder(self.results, self.redactor)
         self.folder = RunFolder(self.results.runs / name)
         self.named = load_config(Path(settings.config), must_exist=settings.config_given)
         self.reaped = 0
@@ -147,9 +149,11 @@ class Run:
                 "executable": clean_text(sys.executable),
                 "user": "root" if os.geteuid() == 0 else "ordinary",
             },
+            redacted=self.redactor.names,
+            not_redacted=self.redactor.ignored,
         )
-        write_record(self.folder.record, record, create_only=True)
-        write_record(self.folder.plan, plan, create_only=True)
+        write_record(self.folder.record, record, create_only=True, redactor=self.redactor)
+        write_record(self.folder.plan, plan, create_only=True, redactor=self.redactor)
 
     def executor(self) -> Executor:
         """The executor, made and probed when first asked for; raises the same InfraError every time."""
@@ -199,7 +203,7 @@ class Run:
                 "kind": problem.kind if problem else None,
                 "hint": problem.hint if problem else "",
             }
-            write_record(place, said)
+            write_record(place, said, redactor=self.redactor)
         if problem is not None:
             raise _refusal(problem.kind)(problem.message, hint=problem.hint)
 
@@ -218,6 +222,7 @@ class Run:
 
         Raises InfraError where nothing could be recorded of it.
         """
+        self.redactor.learn(os.environ)  # a suite may have added to it
         rollout = rollout_id(self.name, job.task.id, job.sample)
         executor, ready = self.executor(), self.ready_agent(agent)
         if job.trial is None:
@@ -237,7 +242,15 @@ class Run:
             audit=job.audit,
         )
         capacity = self._capacity if job.trial is None else None
-        return run_attempt(request, agent=ready, executor=executor, folder=folder, cancel=cancel, capacity=capacity)
+        return run_attempt(
+            request,
+            agent=ready,
+            executor=executor,
+            folder=folder,
+            cancel=cancel,
+            capacity=capacity,
+            redactor=self.redactor,
+        )
 
     def environment_of(self, task: Task) -> str:
         """The revision of a task's baseline, frozen now if it was not; raises InfraError and ConfigError."""
@@ -277,7 +290,7 @@ class Run:
                 reward=reward,
                 in_process=in_process,
             )
-            write_record(attempt.folder / "score.json", score)
+            write_record(attempt.folder / "score.json", score, redactor=self.redactor)
             folder = self.folder.relative(attempt.folder)
         result = result_of(
             task,
@@ -296,7 +309,7 @@ class Run:
     def append(self, result: Result) -> None:
         """Add a line to this process's results, and see it on the disk."""
         if self._journal is None:
-            self._journal = ResultsJournal(self.folder.results / f"{self.worker}.jsonl")
+            self._journal = ResultsJournal(self.folder.results / f"{self.worker}.jsonl", self.redactor)
         self._journal.append(result)
 
     # -- afterwards

@@ -23,6 +23,7 @@ ISOLATIONS = ("required", "none")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
 _MOST = 1_000_000
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -50,6 +51,7 @@ class Settings:
     controls: str = "auto"
     slots: int | None = None
     pools: dict[str, int] = field(default_factory=dict)
+    redact: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -102,6 +104,7 @@ def resolve(
         controls=given.choice("controls", CONTROLS),
         slots=slots,
         pools=given.pools(),
+        redact=given.variables("redact"),
     )
 
 
@@ -152,6 +155,14 @@ class _Given:
                 raise ConfigError(f"rollout_pools in the ini file: the pool {name!r} {why}")
             found[name] = min(int(size), _MOST)
         return found
+
+    def variables(self, name: str) -> list[str]:
+        """Names of variables, any number a line."""
+        found = [word for line in self._ini.get(name) or () for word in str(line).split()]
+        for word in found:
+            if not _VARIABLE.fullmatch(word):
+                raise ConfigError(f"rollout_{name} in the ini file: {word!r} is not the name of a variable")
+        return list(dict.fromkeys(found))
 
     def path(self, name: str, invoked: Path, ini_folder: Path) -> tuple[Path | None, str]:
         text, where = self.text(name)

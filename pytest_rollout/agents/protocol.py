@@ -18,6 +18,7 @@ from pytest_rollout.evaluated import Exec, exec_of
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Bind, Command, Executor, Stage
+from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.task import Task
 
 __all__ = ["Agent", "AgentInfo", "Episode", "LiveStage", "join_path", "program_folders"]
@@ -76,10 +77,12 @@ class LiveStage:
         stderr: Capture,
         cancel: Cancel,
         journal: Callable[..., None],
+        redactor: Redactor = FORMS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._executor, self._stage, self._clock = executor, stage, clock
         self._streams, self._cancel, self._journal = (stdout, stderr), cancel, journal
+        self._redactor = redactor
         self.episode = episode
         self.prompt, self.task = episode.task.prompt, episode.task.id
         self.sample, self.attempt, self.seed = episode.sample, episode.attempt, episode.seed
@@ -150,6 +153,7 @@ class LiveStage:
             if self._used.cpu >= resources.cpu:
                 return self._out_of("cpu_limit")
             resources = msgspec.structs.replace(resources, cpu=resources.cpu - self._used.cpu)
+        self._redactor.learn(env)
         self._journal("exec", argv=list(argv)[:64])
         command = Command(
             argv=tuple(argv),

@@ -78,7 +78,7 @@ def _run(
         ended = trees.run(stage, argv, sealed=sealed, inherit=inherit)
         numbers = [None] * len(calls) if first is None else range(first, first + len(calls))
         shown = [_shown(target, each, number) for each, number in zip(calls, numbers, strict=True)]
-        return [_value(name, answer, ended, room) for name, (_, answer) in zip(shown, pairs, strict=True)]
+        return [_value(trees, name, answer, ended, room) for name, (_, answer) in zip(shown, pairs, strict=True)]
 
 
 def _question(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -117,7 +117,7 @@ def _short(text: str, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def _value(name: str, answer: int, ended: Exec, room: Room) -> Any:
+def _value(trees: Trees, name: str, answer: int, ended: Exec, room: Room) -> Any:
     try:
         message = read_answer(answer, f"the result of {name}", room)
     except EvidenceError as error:
@@ -128,7 +128,7 @@ def _value(name: str, answer: int, ended: Exec, room: Room) -> Any:
         raise CandidateError(f"{name} gave a result of another form")
     if message["ok"] is True and "value" in message:
         return message["value"]
-    text = _short(printable(str(message.get("text", ""))), _SHOWN)
+    text = _short(printable(trees.redactor.text(str(message.get("text", "")))), _SHOWN)
     kind = message.get("kind")
     if kind == "missing":
         raise CandidateError(f"{name} can't be called: {text}")

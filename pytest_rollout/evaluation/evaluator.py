@@ -86,7 +86,7 @@ class Evaluator:
         except (EvidenceError, InfraError) as error:
             if isinstance(error, HostError):
                 error.forgeable = True
-            facts["error"] = f"{type(error).__name__}: {error.message}"[:_MAX_TOLD]
+            facts["error"] = self._trees.redactor.text(f"{type(error).__name__}: {error.message}")[:_MAX_TOLD]
             raise
         finally:
             self._used += time.monotonic() - began

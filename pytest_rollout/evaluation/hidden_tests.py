@@ -70,7 +70,7 @@ def run_tests(trees: Trees, hidden: Hidden | None, expect: Sequence[str] | None,
             "report": report,
         }
         ended = _proxied(trees, hidden, spec) if modules else _in_process(trees, hidden, spec)
-        return _judged(wanted, ended, report, only=expect is not None, in_process=not modules)
+        return _judged(trees, wanted, ended, report, only=expect is not None, in_process=not modules)
 
 
 def _in_process(trees: Trees, hidden: Hidden, spec: dict[str, Any]) -> Exec:
@@ -121,13 +121,16 @@ def _serve(trees: Trees, stage: Stage, channel: socket.socket, cancel: Cancel, b
         channel.close()
 
 
-def _judged(wanted: Sequence[str], ended: Exec, report: int, *, only: bool, in_process: bool) -> TestRun:
+def _judged(trees: Trees, wanted: Sequence[str], ended: Exec, report: int, *, only: bool, in_process: bool) -> TestRun:
     """What the tests came to; ``only`` leaves out those that are not wanted."""
     tests: dict[str, str] = dict.fromkeys(wanted, "missing")
     messages: dict[str, str] = {}
     problem = ""
     try:
         found = read_answer(report, "the report of the hidden tests")
+        if isinstance(found, dict):
+            told = {name: trees.redactor.value(found[name]) for name in found if name != "tests"}
+            found = {**found, **told}  # messages are cut; the names of tests are compared
         if not in_process and isinstance(found, dict):
             _check_use(found)
         problem = _take(found, wanted, only, tests, messages) if found is not None else _no_report(ended)

@@ -22,6 +22,7 @@ from pytest_rollout.evaluation.interpreter import own_interpreter
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Command, Executor, Stage
+from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.changes import ListingBounds, list_changes
 from pytest_rollout.stage.layers import write_restored, write_texts
 from pytest_rollout.stage.view import View
@@ -48,8 +49,17 @@ class Hidden(msgspec.Struct, frozen=True, kw_only=True):
 class Trees:
     """The trees of one attempt, made when they are first asked for. ``suite`` is the folder of the test file."""
 
-    def __init__(self, *, executor: Executor, stage: Stage, view: View, task: Task, suite: Path) -> None:
-        self.executor, self.task, self.suite = executor, task, suite
+    def __init__(
+        self,
+        *,
+        executor: Executor,
+        stage: Stage,
+        view: View,
+        task: Task,
+        suite: Path,
+        redactor: Redactor = FORMS,
+    ) -> None:
+        self.executor, self.task, self.suite, self.redactor = executor, task, suite, redactor
         self._stage, self._view = stage, view
         self._layers: list[str] = []
         self._restored: tuple[str, ...] | None = None
@@ -186,7 +196,7 @@ class Trees:
 
     def _captured(self, stage: Stage, command: Command, cancel: Cancel) -> Exec:
         with tempfile.TemporaryDirectory(prefix="rollout-evaluation-") as folder:
-            streams = [Capture(Path(folder) / name, _OUTPUT) for name in ("stdout", "stderr")]
+            streams = [Capture(Path(folder) / name, _OUTPUT, self.redactor) for name in ("stdout", "stderr")]
             try:
                 ended = self.executor.run(stage, command, streams[0], streams[1], cancel)
             finally:

@@ -8,11 +8,12 @@ TeamCity with ``##[``, ``##vso[`` and ``##teamcity[`` work anywhere in a line.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from pytest_rollout.plain import printable
 
-__all__ = ["inert_repr", "inert_text", "one_line"]
+__all__ = ["inert_repr", "inert_text", "mapped", "one_line"]
 
 _AT_THE_START = re.compile(r"^(?=[^\S\n]*::)", re.MULTILINE)
 _ANYWHERE = re.compile(r"##(?=\w*\[)")
@@ -29,14 +30,19 @@ def one_line(text: str) -> str:
 
 
 def inert_repr(value: Any) -> Any:
-    """How pytest represents a failure (a text, a tuple, or its objects, changed in place), made inert."""
+    """How pytest represents a failure, made inert."""
+    return mapped(value, inert_text)
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """How pytest represents a failure (a text, a tuple, or its objects, changed in place), every text changed."""
     if type(value) is str:
-        return inert_text(value)
+        return change(value)
     if type(value) is tuple:
-        return tuple(inert_repr(item) for item in value)
+        return tuple(mapped(item, change) for item in value)
     if type(value) is list:
-        value[:] = [inert_repr(item) for item in value]
+        value[:] = [mapped(item, change) for item in value]
     elif type(value).__module__.startswith("_pytest."):
         for name, item in vars(value).items():
-            setattr(value, name, inert_repr(item))
+            setattr(value, name, mapped(item, change))
     return value

@@ -15,6 +15,8 @@ import msgspec
 
 from pytest_rollout.bundle import Change, Finding
 from pytest_rollout.errors import InfraError, recording_error
+from pytest_rollout.redaction.redactor import FORMS, Redactor
+from pytest_rollout.redaction.stream import RedactedStream
 from pytest_rollout.stage.changes import Delta, ListingBounds, list_changes
 from pytest_rollout.stage.tree import open_path, reading, show
 from pytest_rollout.stage.view import View
@@ -37,8 +39,10 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def collect(view: View, folder: Path, bounds: CollectBounds) -> Collected:
+def collect(view: View, folder: Path, bounds: CollectBounds, redactor: Redactor = FORMS) -> Collected:
     """List the changes and copy the changed files below ``folder`` (made when first needed, in one that is there).
+
+    The files stay as they are; a finding says of which secrets that ``redactor`` knows there are any.
 
     Raises RecordingError or HostError when our own disk can't hold them.
     """
@@ -46,11 +50,15 @@ def collect(view: View, folder: Path, bounds: CollectBounds) -> Collected:
     changes: list[Change] = []
     left = bounds.total
     for delta in deltas:
-        change, used, finding = _keep(view, delta, folder, min(left, bounds.file))
+        search = RedactedStream(redactor)
+        change, used, finding = _keep(view, delta, folder, min(left, bounds.file), search)
         left -= used
         changes.append(change)
         if finding is not None:
             findings.append(finding)
+        secrets = dict.fromkeys([*search.labels, *redactor.found(f"{change.path}\0{change.target or ''}")])
+        if secrets:
+            findings.append(Finding(code="secret", message=f"holds {', '.join(secrets)}", path=change.path))
         if change.links is not None and change.links > 1 and change.kind == "added":
             findings.append(Finding(code="hardlink", message=f"{change.links} hard links", path=change.path))
         if change.type in ("file", "dir") and change.mode and int(change.mode, 8) & 0o6000:
@@ -58,7 +66,9 @@ def collect(view: View, folder: Path, bounds: CollectBounds) -> Collected:
     return Collected(changes=tuple(changes), findings=tuple(findings))
 
 
-def _keep(view: View, delta: Delta, folder: Path, allowed: int) -> tuple[Change, int, Finding | None]:
+def _keep(
+    view: View, delta: Delta, folder: Path, allowed: int, search: RedactedStream
+) -> tuple[Change, int, Finding | None]:
     kind = delta.type()
     if delta.kind == "deleted" or kind == "dir":
         return delta.change(), 0, None
@@ -72,7 +82,7 @@ def _keep(view: View, delta: Delta, folder: Path, allowed: int) -> tuple[Change,
             finding = Finding(code="changes.bytes", message=f"{delta.info.st_size} bytes: not kept", path=path)
             return delta.change(), 0, finding
         with reading(view.layer, delta.path) as source:
-            digest, used = _copy(source, folder, delta.path, allowed)
+            digest, used = _copy(source, folder, delta.path, allowed, search)
     except InfraError:
         raise
     except OSError as error:
@@ -104,13 +114,15 @@ def _open(folder: Path, path: bytes) -> int:
         raise recording_error("a changed file", folder, error) from error
 
 
-def _copy(source: int, folder: Path, path: bytes, limit: int) -> tuple[str, int]:
+def _copy(source: int, folder: Path, path: bytes, limit: int, search: RedactedStream) -> tuple[str, int]:
     target = _open(folder, path)
     digest, used = hashlib.sha256(), 0
     try:
         while used < limit and (piece := os.read(source, min(1 << 20, limit - used))):
             digest.update(piece)
+            search.feed(piece)
             used += _write_all(target, piece, folder)
+        search.close()
     finally:
         os.close(target)
     return digest.hexdigest(), used

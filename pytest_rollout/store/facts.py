@@ -24,6 +24,7 @@ from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict
 from pytest_rollout.control import Control, Facts
 from pytest_rollout.errors import recording_error
 from pytest_rollout.identity import canonical_digest
+from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.store.folder import ResultsFolder, read_record, write_record
 
 __all__ = ["AuditRecord", "FactsFolder", "TaskAudit", "Trial"]
@@ -66,7 +67,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
 class FactsFolder:
     """The folder of what is known of checks, beside the runs."""
 
-    def __init__(self, results: ResultsFolder) -> None:
+    def __init__(self, results: ResultsFolder, redactor: Redactor = FORMS) -> None:
+        self._redactor = redactor
         self._controls, self._audits = results.path / "controls", results.path / "audits"
 
     @contextmanager
@@ -93,7 +95,7 @@ class FactsFolder:
 
     def keep_control(self, key: str, control: Control) -> None:
         """Keep facts; raises RecordingError or HostError."""
-        write_record(self._controls / f"{_name(key)}.json", control)
+        write_record(self._controls / f"{_name(key)}.json", control, redactor=self._redactor)
 
     def audit(self, task: str, revision: str) -> TaskAudit | None:
         """The last verdict on a task's checks of this revision."""
@@ -102,13 +104,14 @@ class FactsFolder:
     def keep_audit(self, audit: TaskAudit) -> None:
         """Keep a verdict; raises RecordingError or HostError."""
         self._make_audits()
-        write_record(self._audits / f"{_name(_audit_key(audit.task, audit.evaluator_revision))}.json", audit)
+        place = self._audits / f"{_name(_audit_key(audit.task, audit.evaluator_revision))}.json"
+        write_record(place, audit, redactor=self._redactor)
 
     def keep_record(self, record: AuditRecord) -> Path:
         """Keep a whole audit; returns where. Raises RecordingError or HostError."""
         self._make_audits()
         place = self._audits / "latest.json"
-        write_record(place, record)
+        write_record(place, record, redactor=self._redactor)
         return place
 
     def _make_audits(self) -> None:

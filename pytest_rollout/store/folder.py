@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from pytest_rollout.errors import ConfigError, recording_error
 from pytest_rollout.identity import task_folder
 from pytest_rollout.knobs import TAG_FILE
+from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.removal import remove_tree
 
 __all__ = ["ResultsFolder", "RunFolder", "read_record", "write_record"]
@@ -30,13 +31,14 @@ __all__ = ["ResultsFolder", "RunFolder", "read_record", "write_record"]
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-def write_record(path: Path, record: Any, *, create_only: bool = False) -> bool:
-    """Write a record as indented JSON, whole or not at all.
+def write_record(path: Path, record: Any, *, create_only: bool = False, redactor: Redactor = FORMS) -> bool:
+    """Write a record as indented JSON, whole or not at all, without the secrets that ``redactor`` knows.
 
     With ``create_only`` the first writer wins; returns whether this one wrote. Raises RecordingError
     or HostError.
     """
-    data = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+    plain = redactor.value(msgspec.to_builtins(record))
+    data = msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
     made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         made.write_bytes(data)

@@ -18,9 +18,12 @@ import msgspec
 
 from pytest_rollout.errors import recording_error
 from pytest_rollout.plain import clean
+from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.store.records import Result
 
 __all__ = ["AttemptJournal", "ResultsJournal", "utc_now"]
+
+_IDS = ("rollout", "task", "node", "folder")
 
 
 def utc_now() -> str:
@@ -58,12 +61,14 @@ class _Lines:
 class ResultsJournal:
     """``results/<worker>.jsonl``; raises RecordingError or HostError."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = _Lines(path, sync=True)
+    def __init__(self, path: Path, redactor: Redactor = FORMS) -> None:
+        self._lines, self._redactor = _Lines(path, sync=True), redactor
 
     def append(self, result: Result) -> None:
         """Add one finished rollout and see it on the disk."""
-        self._lines.append(msgspec.json.encode(result))
+        plain = msgspec.to_builtins(result)
+        ids = {name: plain[name] for name in _IDS}  # by them a result is found again
+        self._lines.append(msgspec.json.encode({**self._redactor.value(plain), **ids}))
 
     def close(self) -> None:
         """Give the file back; may be called twice."""
@@ -73,12 +78,13 @@ class ResultsJournal:
 class AttemptJournal:
     """``journal.jsonl``: the events of an attempt in their order, each with a time and a position."""
 
-    def __init__(self, path: Path, now: Callable[[], str] = utc_now) -> None:
+    def __init__(self, path: Path, now: Callable[[], str] = utc_now, redactor: Redactor = FORMS) -> None:
         self._lines, self._now, self._count = _Lines(path, sync=False), now, 0
+        self._redactor = redactor
 
     def event(self, event: str, **facts: Any) -> None:
         """Add one event with its facts (plain values; anything else is written as text)."""
-        line = {"position": self._count, "time": self._now(), "event": event, **clean(facts)}
+        line = {"position": self._count, "time": self._now(), "event": event, **self._redactor.value(clean(facts))}
         self._count += 1
         self._lines.append(msgspec.json.encode(line))
 

@@ -14,7 +14,10 @@ __all__ = ["Plan", "Planned", "Result", "RunRecord", "ScoreRecord"]
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.json``: when and how a run was started, and where."""
+    """``run.json``: when and how a run was started, and where.
+
+    ``redacted`` names the variables whose values are redacted, ``not_redacted`` those whose values are not, and why.
+    """
 
     schema_version: int = SCHEMA_VERSION
     run: str
@@ -23,6 +26,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     pins: dict[str, str]
     environment: dict[str, str]
+    redacted: tuple[str, ...] = ()
+    not_redacted: dict[str, str] = {}
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,6 +89,7 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("controls", "none", {"controls": "none"}),
     ("slots", "8", {"slots": 8}),
     ("pools", ["gpu = 2", "a-b_1=1"], {"pools": {"gpu": 2, "a-b_1": 1}}),
+    ("redact", ["MY_ID", " OTHER  THIRD", "MY_ID"], {"redact": ["MY_ID", "OTHER", "THIRD"]}),
 ]
 
 
@@ -148,6 +149,7 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "ini", "message"),
     [
+        ({}, {"redact": ["GOOD", "A=b"]}, "rollout_redact in the ini file: 'A=b' is not the name of a variable"),
         ({"agent": ""}, {}, "--rollout-agent: the value is empty"),
         ({"agent": ""}, {"agent": "good"}, "--rollout-agent: the value is empty"),
         ({"agent": " "}, {}, "--rollout-agent: ' ' is empty"),
