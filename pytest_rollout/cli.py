@@ -18,7 +18,7 @@ from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
 from pytest_rollout.outcome import means
-from pytest_rollout.report.inert import inert_text, one_line
+from pytest_rollout.report.inert import inert_json, inert_text, one_line
 from pytest_rollout.report.terminal import figure, plural, sections
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
@@ -104,7 +104,7 @@ def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
     run = find_run(results, options.run)
     loaded = load_results(run)
     for result in loaded.results:
-        print(json.dumps(msgspec.to_builtins(result)) if options.json else _result_line(result))
+        print(inert_json(json.dumps(msgspec.to_builtins(result))) if options.json else _result_line(result))
     if not options.json:
         for missing in loaded.missing:
             print(f"{'no result':<9}  {'–':>6}  {missing}")
@@ -135,7 +135,7 @@ def _changed_checks(loaded: LoadedRun, known: dict[str, str]) -> list[str]:
 
 
 def _run_json(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
-    return json.dumps({"run": run.name, **_counts(loaded), "changed_checks": changed})
+    return inert_json(json.dumps({"run": run.name, **_counts(loaded), "changed_checks": changed}))
 
 
 def _run_line(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
@@ -162,7 +162,8 @@ def _show(options: argparse.Namespace, results: ResultsFolder) -> int:
     bundle = _read(folder, "bundle.json", BundleRecord)
     score = _read(folder, "score.json", ScoreRecord)
     if options.json:
-        print(json.dumps(msgspec.to_builtins({"result": result, "bundle": bundle, "score": score}), indent=2))
+        found = msgspec.to_builtins({"result": result, "bundle": bundle, "score": score})
+        print(inert_json(json.dumps(found, indent=2)))
         return 0
     print(f"rollout      {result.rollout}")
     print(f"task         {one_line(result.task)}, sample {result.sample}")

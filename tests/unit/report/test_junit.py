@@ -328,9 +328,12 @@ def test_text_can_not_attach_files(report: Callable[..., Path]) -> None:
     command = "[[ATTACHMENT|/etc/passwd]]"
     text = f"a\n{command}\n  {command} \nsay {command} twice {command}\n[[ATTACHMENT] "
     outputs = f"<system-out>{text}</system-out><system-err>{command}</system-err>"
-    path = report(case(OWN, f"<failure>{text}</failure>", outputs), case(outputs, name="test_b"))
-    assert rewrite(path, {"r1": verdict("failed")}) == []
+    own = f'<properties>{ID}<property name="{command}" value="{command}"/></properties>'
+    path = report(case(own, f"<failure>{text}</failure>", outputs), case(outputs, name="test_b"))
+    assert rewrite(path, {"r1": verdict("failed", message=f"say {command}")}) == []
     broken = "[[ATTACHMENT |/etc/passwd]]"
+    assert suite_of(path).find("testcase/failure").get("message") == f"say {broken}"  # type: ignore[union-attr]
+    assert properties_of(suite_of(path)[0])[1] == (f"| {broken}", f"| {broken}")
     expected = f"a\n| {broken}\n|   {broken} \nsay {broken} twice {broken}\n[[ATTACHMENT] "
     for testcase in suite_of(path):
         assert testcase.findtext("system-out") == expected
