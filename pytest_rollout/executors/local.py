@@ -41,6 +41,9 @@ from pytest_rollout.stage.usage import taken
 from pytest_rollout.stage.view import CopyView, View
 
 __all__ = ["LocalExecutor"]
+__tracebackhide__ = True  # pytest shows the suite's line, not ours
+
+_UNCOPIED = "what the agent left can't be copied for an evaluation"
 
 
 class LocalExecutor:
@@ -63,10 +66,13 @@ class LocalExecutor:
         try:
             return self._copied(f"{stage.path}/copy", stage.baseline, layers)
         except Bound as bound:
-            raise EvidenceError(f"what the agent left can't be copied for an evaluation: {bound}") from None
+            what = "levels of folders" if bound.what == "depth" else bound.what
+            raise EvidenceError(f"{_UNCOPIED}: more than {bound.limit} {what}") from None
         except InfraError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENAMETOOLONG:
-                raise EvidenceError("what the agent left can't be copied for an evaluation: a path is too long") from None
+                raise EvidenceError(
+                    "what the agent left can't be copied for an evaluation: a path is too long"
+                ) from None
             error.forgeable = True  # the agent may have filled the disk, say
             raise
 

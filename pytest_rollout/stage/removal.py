@@ -31,7 +31,7 @@ class _TooDeepError(Exception):
 
 
 def _empty(name: str, above: int | None, level: int) -> None:
-    """Remove what is in a folder. The levels are counted: Python's own limit leaves things half done when it strikes."""
+    """Remove what is in a folder. Levels are counted: where Python's own limit strikes, descriptors stay open."""
     if level > _DEEPEST:
         raise _TooDeepError
     fd = os.open(name, _FOLDER, dir_fd=above)

@@ -7,6 +7,7 @@ from tests.unit.conftest import (  # noqa: F401  fixtures
     bwrap,
     lab,
     local,
+    make_record,
     private_folder,
     python,
     sandbox,

@@ -29,8 +29,8 @@ KINDS = r"""
         return sum(os.stat(os.path.join(at, name)).st_blocks * 512
                    for at, _, names in os.walk(bundle.folder) for name in names)
 
-    @rollout("ln -s /etc/passwd a; ln -s ../../etc/passwd r; ln -s l2 l1; ln -s l1 l2; ln -s . here;"
-             "mkfifo p; ln -s p q; ln -s a chain; ln -s /proc/self/root root; ln -s /proc/1/environ e; ln -s nowhere gone")
+    @rollout("ln -s /etc/passwd a; ln -s ../../etc/passwd r; ln -s l2 l1; ln -s l1 l2; ln -s . here; mkfifo p;"
+             "ln -s p q; ln -s a chain; ln -s /proc/self/root root; ln -s /proc/1/environ e; ln -s nowhere gone")
     def test_links(bundle):
         for name in ("a", "r", "l1", "here", "q", "chain", "root", "e", "gone"):
             assert refused(bundle.read_text, name) == f"{name}: is a symbolic link"

@@ -175,7 +175,7 @@ CHAIN = 'for _ in 1 2 3; do mkdir -p "$p"; test ! -d x || mv x "$p/x"; mv {name}
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        (f"p=$(printf 'd/%.0s' $(seq 1000)); {CHAIN.format(name='d')}", "more than 200 depth"),
+        (f"p=$(printf 'd/%.0s' $(seq 1000)); {CHAIN.format(name='d')}", "more than 200 levels of folders"),
         (f"n={'n' * 250}; p=$n/$n/$n/$n/$n/$n/$n; {CHAIN.format(name='$n')}", "a path is too long"),
     ],
     ids=["deep", "long"],

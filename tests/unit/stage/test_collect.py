@@ -130,7 +130,9 @@ def test_a_sparse_terabyte_is_a_finding(lab: Lab, kept: Path, within: Callable[.
 
 
 def test_a_hole_is_hashed_and_takes_no_room(lab: Lab, kept: Path) -> None:
-    script = "printf head > f; truncate -s 8M f; printf middle >> f; truncate -s 9M f; truncate -s 3000001 hole; chmod 0 f"
+    script = (
+        "printf head > f; truncate -s 8M f; printf middle >> f; truncate -s 9M f; truncate -s 3000001 hole; chmod 0 f"
+    )
     trial = lab.run(script, over={"hole": "x"})
     changes, findings = gather(trial, kept)
     assert findings == []
@@ -142,9 +144,7 @@ def test_a_hole_is_hashed_and_takes_no_room(lab: Lab, kept: Path) -> None:
     assert sum((kept / name).stat().st_blocks for name in changes) * 512 < 1 << 20
 
 
-def test_a_file_that_ends_early_is_hashed_as_it_is_kept(
-    lab: Lab, kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_ends_early_is_hashed_as_it_is_kept(lab: Lab, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = lab.run("printf 12345 > f")
     with monkeypatch.context() as patch:  # somebody outside of the attempt cuts it while it is read
         patch.setattr("pytest_rollout.stage.collect.data_ranges", lambda fd, size: [(0, 5), (5, 9)])

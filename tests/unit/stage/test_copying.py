@@ -116,7 +116,7 @@ def test_closed_files_are_copied_and_rights_of_others_are_not(places: tuple[Path
 def test_depth_is_bounded(private_folder: Path, dig: Callable[[Path, int], None]) -> None:
     (private_folder / "source").mkdir()
     dig(private_folder / "source", 4000)
-    with pytest.raises(Bound, match="^more than 200 depth$"):
+    with pytest.raises(Bound, match=r"^more than 200 depth$"):
         copy_tree(f"{private_folder}/source", f"{private_folder}/copy")
 
 
