@@ -40,8 +40,8 @@ def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
         f"{kept.file // mib} MiB of one changed file, {kept.total // mib} MiB of all",
         f"{reader.MAX_READ // mib} MiB of one file that is read, {reader.MAX_GLOB_ENTRIES:,} entries and "
         f"{reader.MAX_DEPTH} levels of a `glob`",
-        f"JSON: {evidence._MAX_JSON_BYTES // mib} MiB, {evidence._MAX_JSON_DEPTH} levels, {evidence.MAX_VALUES:,} values, "
-        f"{evidence._MAX_DIGITS:,} digits",
+        f"JSON: {evidence._MAX_JSON_BYTES // mib} MiB, {evidence._MAX_JSON_DEPTH} levels, "
+        f"{evidence.MAX_VALUES:,} values, {evidence._MAX_DIGITS:,} digits",
         f"{diff._MAX_DIFF_BYTES // mib} MiB, {diff._MAX_DIFF_LINES:,} lines of one file in a diff, "
         f"{diff._MAX_DIFF_TOTAL // mib} MiB of all",
         f"{answers.MAX_ANSWER // mib} MiB of an answer",
