@@ -28,9 +28,11 @@ PROCESSES = r"""
     def rollout(agent, **limits):
         return pytest.mark.rollout(agent=agent, workspace="space", limits=Limits(**limits))
 
-    @rollout(f"echo early > f; {LINGER} & {ALIVE}; {LINGER}", wall=0.7)
+    # The limit is long for what comes before it, on a machine that is busy.
+    @rollout(f"echo early > f; (sleep 30; echo x > late) & {LINGER} & {ALIVE}; {LINGER}", wall=2)
     def test_hangs(bundle):
-        assert (bundle.stdout, bundle.read_text("f")) == ("alive\n", "early\n")
+        assert (bundle.stdout, bundle.read_text("f"), bundle.exists("late")) == ("alive\n", "early\n", False)
+        assert [change.path for change in bundle.changes] == ["f"]
         assert (bundle.exit_code, bundle.signal, bundle.truncated) == (None, None, True)
 
     @rollout(f"setsid {LINGER} & {ALIVE}")
@@ -40,10 +42,6 @@ PROCESSES = r"""
     @rollout(f"(setsid {LINGER} & {ALIVE}; setsid setsid {LINGER} &); exit 3")
     def test_forks_twice_and_fails(bundle):
         assert (bundle.stdout, bundle.exit_code) == ("alive\n", 3)
-
-    @rollout("(sleep 5; echo x > late) & kill -0 $! && echo alive; sleep 99", wall=0.7)
-    def test_would_write_late(bundle):
-        assert (bundle.stdout, bundle.exists("late"), bundle.changes) == ("alive\n", False, ())
 
     @rollout("kill -9 $$")
     def test_kills_itself(bundle):
@@ -57,9 +55,9 @@ PROCESSES = r"""
     def test_kills_all_that_it_sees(bundle):
         assert bundle.stdout == "still here\n"
 
-    @rollout("kill -STOP $$ -1; sleep 99", wall=0.7)
+    @rollout("echo up; kill -STOP $$ -1; echo on; sleep 99", wall=2)
     def test_stops_itself(bundle):
-        assert bundle.truncated
+        assert (bundle.stdout, bundle.truncated) == ("up\n", True)
 
     @rollout(r"printf '\377ok\000'")
     def test_prints_bytes(bundle):
@@ -99,7 +97,6 @@ OF_PROCESSES: Ends = {
     "test_hangs": ("wall_limit", []),
     "test_leaves_a_daemon": ("completed", []),
     "test_forks_twice_and_fails": ("exit_code", []),
-    "test_would_write_late": ("wall_limit", []),
     "test_kills_itself": ("signal", []),
     "test_says_it_was_killed": ("signal", []),
     "test_kills_all_that_it_sees": ("completed", []),

@@ -33,7 +33,7 @@ SOURCE = r"""
         assert bundle.read_text("taken") == "f0\n"
 
     # Held all the same.
-    @rollout("(sleep 5; echo x > late) & kill -0 $! && echo alive; sleep 99", wall=0.7)
+    @rollout("(sleep 30; echo x > late) & kill -0 $! && echo alive; sleep 99", wall=2)
     def test_would_write_late(bundle):
         assert (bundle.stdout, bundle.exists("late"), bundle.truncated) == ("alive\n", False, True)
 
