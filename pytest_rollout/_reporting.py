@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import is_dataclass
 from dataclasses import replace as dataclasses_replace
 from pathlib import Path
@@ -254,8 +254,17 @@ def _make_inert(report: pytest.TestReport) -> None:
     report.longrepr = inert_repr(report.longrepr)
     report.sections = [(title, inert_text(text)) for title, text in report.sections]
     context = getattr(report, "context", None)
-    if is_dataclass(context) and not isinstance(context, type) and isinstance(getattr(context, "msg", None), str):
-        report.context = dataclasses_replace(context, msg=one_line(context.msg))  # type: ignore[attr-defined]
+    if is_dataclass(context) and not isinstance(context, type):
+        told = {name: _inert_values(getattr(context, name, None)) for name in ("msg", "kwargs")}
+        shown = {name: value for name, value in told.items() if value is not None}
+        report.context = dataclasses_replace(context, **shown)  # type: ignore[attr-defined]
+
+
+def _inert_values(value: Any) -> Any:
+    """A text, or the texts of a mapping, on one line each; other things as they are."""
+    if isinstance(value, Mapping):
+        return {name: _inert_values(item) for name, item in value.items()}
+    return one_line(value) if isinstance(value, str) else value
 
 
 def _agents(names: Sequence[str], width: int) -> str:

@@ -22,6 +22,7 @@ from pytest_rollout._redaction import Redaction
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
 from pytest_rollout._state import State
 from pytest_rollout._trials import Learning, Trials
+from pytest_rollout._warned import Warned
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
@@ -163,6 +164,7 @@ class RolloutSession:
         if not self._only_shows:
             plugin = Auditing(run, self.trials, self._states) if run.settings.audit else Learning(self._learn)
             self._config.pluginmanager.register(plugin, "rollout-trials")
+            self._config.pluginmanager.register(Warned({item.nodeid for item, _ in planned}), "rollout-warned")
         redaction = Redaction(run.redactor)
         if self._worker is not None:
             self._config.pluginmanager.register(redaction, "rollout-redaction")

@@ -20,7 +20,7 @@ from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
 from pytest_rollout.outcome import means
 from pytest_rollout.redaction.redactor import Redactor
-from pytest_rollout.report.inert import inert_text, one_line
+from pytest_rollout.report.inert import inert_json, inert_text, one_line
 from pytest_rollout.report.terminal import figure, plural, sections
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
@@ -105,7 +105,7 @@ def _say(text: str) -> None:
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    return json.dumps(_redactor().value(msgspec.to_builtins(value)), indent=indent)
+    return inert_json(json.dumps(_redactor().value(msgspec.to_builtins(value)), indent=indent))
 
 
 def _list(options: argparse.Namespace, results: ResultsFolder) -> int:
