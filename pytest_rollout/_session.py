@@ -22,6 +22,7 @@ from pytest_rollout._redaction import Redaction
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
 from pytest_rollout._state import State
 from pytest_rollout._trials import Learning, Trials
+from pytest_rollout._waits import Waits
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
@@ -57,6 +58,7 @@ class RolloutSession:
 
         self._header: list[str] = []
         self._judge: Judge | None = None
+        self._waits: Waits | None = None  # where this process has the terminal
         self.trials: Trials
 
     @property
@@ -173,6 +175,7 @@ class RolloutSession:
             self._header = reporting.header(None)
             return
         self._config.add_cleanup(self.close)
+        self._waits = Waits(self._config, run.waits) if run.waits is not None else None
         self._header = reporting.header(run.executor_info())
         self._config.pluginmanager.register(reporting, "rollout-reporting")
         self._config.pluginmanager.register(redaction, "rollout-redaction")
@@ -215,7 +218,8 @@ class RolloutSession:
         try:  # from before the thread starts: it may run while an interrupt comes in its start
             _in_thread(future, run.rollout, self._job(state), chosen, cancel)
             while not wait([future], timeout=_TICK).done:  # an interrupt just before a wait does not end it
-                pass
+                if self._waits is not None:
+                    self._waits.look()
             state.attempt = future.result()
         except BaseException as error:
             if future.done() and future.exception() is error:

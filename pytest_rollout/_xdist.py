@@ -22,6 +22,7 @@ class Controller:
         self._sent: dict[str, Any] | None = None
         self._reporting: Any = None
         self._run: Any = None
+        self._waits: Any = None
 
     # -- before workers collect
 
@@ -73,6 +74,7 @@ class Controller:
     def _begin(self) -> None:
         from pytest_rollout._audit import reporting_of
         from pytest_rollout._redaction import Redaction
+        from pytest_rollout._waits import Waits
         from pytest_rollout.errors import ConfigError
         from pytest_rollout.run import Run
         from pytest_rollout.settings import Settings
@@ -90,11 +92,19 @@ class Controller:
         self._reporting = reporting_of(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))
         self._config.pluginmanager.register(self._reporting, "rollout-reporting")
         self._config.pluginmanager.register(Redaction(self._run.redactor), "rollout-redaction")
+        if self._run.waits is not None:
+            self._waits = Waits(self._config, self._run.waits)
+            self._waits.watch()
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None and self._config.get_verbosity() >= 0:
             terminal.ensure_newline()
             for line in self._reporting.header(self._run.executor_info()):
                 terminal.write_line(line)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if self._waits is not None:
+            self._waits.end()
 
     # -- when a worker dies
 

@@ -27,7 +27,7 @@ from pytest_rollout.bundle import (
     Pins,
     Times,
 )
-from pytest_rollout.capacity import Capacity
+from pytest_rollout.capacity import Capacity, Places
 from pytest_rollout.enforced import controls_of
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.evaluation.evaluator import Evaluator
@@ -149,10 +149,10 @@ def run_attempt(
     journal = AttemptJournal(folder / "journal.jsonl", redactor=redactor)
     attempt = Attempt(folder, journal, redactor)
     try:
-        held = nullcontext() if capacity is None else capacity.held(request.episode.task.pools, cancel)
-        with held as waited:
-            attempt.waited = waited
-            _run(request, attempt, agent, executor, cancel)
+        task = request.episode.task
+        held = nullcontext() if capacity is None else capacity.held(task.pools, cancel, node=request.node)
+        with held as places:
+            _run(request, attempt, agent, executor, cancel, places)
     except InfraError as error:
         forgeable = error.forgeable or (attempt.acted and error.kind == "host")
         attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=forgeable)  # type: ignore[arg-type]
@@ -170,13 +170,18 @@ def run_attempt(
     return attempt
 
 
-def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel) -> None:
+def _run(
+    request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel, places: Places | None
+) -> None:
     task, journal, redactor = request.episode.task, attempt.journal, attempt.redactor
+    attempt.waited = None if places is None else places.waited
     baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
     if attempt.waited:
         journal.event("waited", seconds=round(attempt.waited, 3))
     stage = executor.provision(baseline)
     attempt.holds(executor, stage)
+    if places is not None:
+        places.used_by(stage.path)
     journal.event("provisioned", environment_revision=baseline.revision, executor=executor.info.name)
     assert task.limits.output is not None
     streams = [Capture(attempt.folder / name, task.limits.output, redactor) for name in ("stdout", "stderr")]

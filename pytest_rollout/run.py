@@ -82,7 +82,9 @@ class Run:
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
-        self._capacity = Capacity(self.stage_root / "slots", sizes) if sizes else None
+        self.waits = self.folder.path / "waiting" if sizes else None  # where long waits for a place are told
+        slots = self.stage_root / "slots"
+        self._capacity = Capacity(slots, sizes, run=name, worker=worker, notices=self.waits) if sizes else None
 
     # -- before anything is started
 
