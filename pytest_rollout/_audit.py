@@ -16,6 +16,7 @@ import pytest
 from msgspec import convert, to_builtins
 
 from pytest_rollout._reporting import UNMEASURED, Reporting, executor_lines, note_lines, shown_folder
+from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
 from pytest_rollout._trials import Trials, Tried
 from pytest_rollout.agents.noop import NoopAgent
@@ -44,9 +45,9 @@ __all__ = ["AuditReporting", "Auditing", "reporting_of"]
 _BELOW = "below the threshold"
 
 
-def reporting_of(config: pytest.Config, run: Run, plan: Plan) -> Reporting | AuditReporting:
+def reporting_of(config: pytest.Config, run: Run, plan: Plan, signals: Signals) -> Reporting | AuditReporting:
     """Who reports at the end of a session: of rollouts, or of an audit."""
-    return AuditReporting(config, run, plan) if run.settings.audit else Reporting(config, run, plan)
+    return AuditReporting(config, run, plan) if run.settings.audit else Reporting(config, run, plan, signals)
 
 
 class Auditing:

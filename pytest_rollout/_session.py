@@ -20,6 +20,7 @@ from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
 from pytest_rollout._redaction import Redaction
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
+from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
 from pytest_rollout._trials import Learning, Trials
 from pytest_rollout._waits import Waits
@@ -158,7 +159,8 @@ class RolloutSession:
 
     def _start(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
         run = self.run_of_session
-        self._judge = Judge(run)
+        self.signals = Signals(self._config, self.close)
+        self._judge = Judge(run, self.signals)
         for item, rollout in planned:
             item.stash[self._states] = State(item, rollout, run.redactor)
         self.trials = Trials(self._config, run, self._judge, self._states)
@@ -166,15 +168,18 @@ class RolloutSession:
             plugin = Auditing(run, self.trials, self._states) if run.settings.audit else Learning(self._learn)
             self._config.pluginmanager.register(plugin, "rollout-trials")
         redaction = Redaction(run.redactor)
+        if self._worker is not None or not self._only_shows:
+            self._config.add_cleanup(self.signals.restore)
+            self._config.add_cleanup(self.close)
+            self._config.pluginmanager.register(self.signals, "rollout-signals")
+            self.signals.install()
         if self._worker is not None:
             self._config.pluginmanager.register(redaction, "rollout-redaction")
-            self._config.add_cleanup(self.close)
             return
-        reporting = reporting_of(self._config, run, plan(planned, run.name))
+        reporting = reporting_of(self._config, run, plan(planned, run.name), self.signals)
         if self._only_shows:
             self._header = reporting.header(None)
             return
-        self._config.add_cleanup(self.close)
         self._waits = Waits(self._config, run.waits) if run.waits is not None else None
         self._header = reporting.header(run.executor_info())
         self._config.pluginmanager.register(reporting, "rollout-reporting")
@@ -265,20 +270,25 @@ class RolloutSession:
 
     def _stop(self, state: State, future: Future[Attempt], cancel: Cancel, *, interrupted: bool) -> None:
         """Cancel an attempt and record it; a second interrupt, which often follows at once, does not prevent that."""
+        again: KeyboardInterrupt | None = None
         for _ in range(2):
             try:
-                cancel.set()
-                state.attempt = state.attempt or _wait(future)
-                if interrupted and state.result is None:
-                    self.judge_of_session.cancelled(state)
-                return
-            except KeyboardInterrupt:
-                continue
+                with self.signals.held():
+                    cancel.set()
+                    state.attempt = state.attempt or _wait(future)
+                    if interrupted and state.result is None:
+                        self.judge_of_session.cancelled(state)
+                break
+            except KeyboardInterrupt as error:
+                again = error
+        if again is not None and not interrupted:
+            raise again
 
     def put_away(self, item: pytest.Item) -> None:
         """End the stage of a judged rollout."""
         if self._judge is not None:
-            self._judge.put_away(self._state(item))
+            with self.signals.held():
+                self._judge.put_away(self._state(item))
 
     # -- judging
 
