@@ -5,11 +5,10 @@ It translates between pytest and :class:`pytest_rollout.run.Run`; what it decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from pytest_rollout._redaction import Redaction
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
 from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
+from pytest_rollout._threads import in_thread, outcome_of
 from pytest_rollout._trials import Learning, Trials
 from pytest_rollout._waits import Waits
 from pytest_rollout.agents.config import AgentConfig
@@ -42,7 +42,6 @@ __all__ = ["RolloutSession"]
 
 _MAX_PROBLEMS = 10
 _TICK = 1.0  # seconds
-_PATIENCE = 4.0  # xdist ends a worker ten seconds after an interrupt
 
 _Problems = dict[str, list[str]]  # what is wrong, and the tests where it was met
 
@@ -221,7 +220,7 @@ class RolloutSession:
             raise FixtureError(error.message, hint=error.hint) from None
         cancel, future = Cancel(), Future[Attempt]()
         try:  # from before the thread starts: it may run while an interrupt comes in its start
-            _in_thread(future, run.rollout, self._job(state), chosen, cancel)
+            in_thread(future, run.rollout, self._job(state), chosen, cancel)
             while not wait([future], timeout=_TICK).done:  # an interrupt just before a wait does not end it
                 if self._waits is not None:
                     self._waits.look()
@@ -275,7 +274,7 @@ class RolloutSession:
             try:
                 with self.signals.held():
                     cancel.set()
-                    state.attempt = state.attempt or _wait(future)
+                    state.attempt = state.attempt or outcome_of(future)
                     if interrupted and state.result is None:
                         self.judge_of_session.cancelled(state)
                 break
@@ -296,7 +295,11 @@ class RolloutSession:
         """Before a rollout: which checks will score it, and what control runs and audits have shown of them."""
         if not self.knows(item):
             return
-        state = self._state(item)
+        state, run = self._state(item), self.run_of_session
+        if self._worker is not None and not isinstance(run.executor_info(), InfraError):
+            state.begun_before = not run.folder.claim(state.task.id, state.rollout.sample)
+        if state.begun_before:
+            return
         try:
             self.trials.learn(state)
         except (KeyboardInterrupt, pytest.exit.Exception):
@@ -339,21 +342,3 @@ def _ended_from_outside(state: State, error: BaseException) -> Cancelled:
     if state.attempt is not None and state.attempt.infra is not None:
         state.attempt.infra = Infra(kind="cancelled", message=said, forgeable=True)
     return Cancelled(said, forgeable=True)  # it may have been slow on purpose
-
-
-def _in_thread(future: Future[Attempt], work: Callable[..., Attempt], *args: Any) -> None:
-    """Do it in a thread that can't keep this process from ending: a callable agent may not heed a cancel."""
-
-    def do() -> None:
-        try:
-            future.set_result(work(*args))
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is waited for
-            future.set_exception(error)
-
-    Thread(target=do, name="rollout", daemon=True).start()
-
-
-def _wait(future: Future[Attempt]) -> Attempt | None:
-    """What comes of a cancelled attempt, within reason; nothing where it raised."""
-    done, _ = wait([future], timeout=_PATIENCE)
-    return future.result() if done and future.exception() is None else None

@@ -1,0 +1,240 @@
+"""A process of a session is killed, or told to end, in every phase of a rollout.
+
+What holds in every cell of this table: no process of an agent lives on; what was recorded before is kept, and can be
+listed; the next start removes what is left of stages. ``kept``: the rollout that is struck has its result. ``rest``:
+its worker is replaced, and the rest of the suite is run.
+
+=============  ===================  ==================  ===========================  ====================
+phase          SIGKILL, no workers  SIGKILL, a worker   SIGKILL, the controller      SIGTERM; Ctrl-C twice
+=============  ===================  ==================  ===========================  ====================
+collection     no run               rest                no run                       no run
+control run    unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
+provisioning   unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
+agent          unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
+collecting     unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
+judging        unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
+recording      kept                 kept, rest          kept                         kept
+teardown       kept                 kept, rest          kept                         kept
+finish         all kept             all kept            all kept                     all kept
+=============  ===================  ==================  ===========================  ====================
+
+SIGINT to all processes, SIGHUP and a worker that gets SIGTERM, while agents run, are in ``test_failure_of_machine``; a
+killed holder of a place in ``test_capacity``; interrupts at odd moments of a wait in ``test_exit_status``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+import pytest
+
+from pytest_rollout.cli import main
+from pytest_rollout.stage.root import StageRoot
+from pytest_rollout.store.folder import ResultsFolder
+from pytest_rollout.store.load import load_results
+from tests.plugin.support import PLUGINS, SUITE, marker, processes, wait_for
+
+PHASES = ("collection", "control", "provisioning", "agent", "collecting", "judging", "recording", "teardown", "finish")
+INTERRUPTED, UNMEASURED, TERMINATED = 2, 75, 143
+CONFTEST = """
+    import os
+    import signal
+    import subprocess
+    from pathlib import Path
+
+    import pytest_rollout._reporting
+    import pytest_rollout._trials
+    import pytest_rollout.attempt
+    import pytest_rollout.executors.capture
+    import pytest_rollout.executors.sandbox
+    import pytest_rollout.run
+
+    PHASE, TARGET, SIGNALS = (os.environ[name] for name in ("PHASE", "TARGET", "SIGNALS"))
+    HERE = Path(__file__).parent
+
+    def strike(phase, pid=None):
+        if phase != PHASE:
+            return
+        try:
+            os.close(os.open(HERE / "struck", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        living = [path for path in Path("/proc").glob("[0-9]*/cmdline") if os.environ["WORD"] in text_of(path)]
+        (HERE / "living").write_text(str(len(living)))
+        pid = pid or (os.getpid() if TARGET == "self" or phase == "finish" else os.getppid())
+        lines = "; sleep 0.1; ".join(f"kill -{name} {pid}" for name in SIGNALS.split())
+        subprocess.run(["sh", "-c", lines], check=False)
+
+    def text_of(path):
+        try:
+            return path.read_text()
+        except OSError:
+            return ""
+
+    def before(owner, name, phase, when=lambda *args: True, first=False):
+        old = getattr(owner, name)
+
+        def new(*args, **options):
+            if first and when(*args):
+                strike(phase)
+            result = old(*args, **options)
+            if not first and when(*args):
+                strike(phase)
+            return result
+
+        setattr(owner, name, new)
+
+    def pytest_collection_modifyitems():
+        strike("collection")
+
+    def of_struck(*args):
+        return any("test_struck" in str(getattr(arg, "node", "")) for arg in args)
+
+    trial = pytest_rollout._trials.Trials._said
+
+    def said(self, state, *args):
+        if PHASE == "control" and "test_struck" in state.item.nodeid and not (HERE / "struck").exists():
+            worker = os.getppid()
+            strike("control", worker if TARGET == "self" else int(Path(f"/proc/{worker}/stat").read_text().split()[3]))
+            signal.pause()
+        return trial(self, state, *args)
+
+    pytest_rollout._trials.Trials._said = said
+    before(pytest_rollout.executors.capture.Capture, "feed", "agent", lambda self, data: b"struck" in bytes(data))
+    before(pytest_rollout.attempt, "collect", "collecting", lambda view, place, bounds: "struck" in str(place))
+    before(pytest_rollout.run.Run, "append", "recording", of_struck)
+    before(pytest_rollout.attempt.Attempt, "_end_stage", "teardown", lambda self, *args: "struck" in str(self.folder), True)
+    before(pytest_rollout._reporting.Reporting, "_write_junit", "finish", first=True)
+    provision = pytest_rollout.executors.sandbox.SandboxExecutor.provision
+
+    def provisioned(self, *args):
+        stage = provision(self, *args)
+        if (HERE / "first").exists():
+            strike("provisioning")
+        return stage
+
+    pytest_rollout.executors.sandbox.SandboxExecutor.provision = provisioned
+    """
+TESTS = """
+    import os
+    from pathlib import Path
+
+    import pytest
+    from conftest import strike
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_first(bundle):
+        assert bundle.exists("a.txt")
+        (Path(__file__).parent / "first").touch()
+
+    @pytest.mark.rollout(agent="echo hi > a.txt; setsid sleep {word} & echo struck{agent}")
+    def test_struck(bundle):
+        assert bundle.exists("a.txt")
+        strike("judging")
+
+    @pytest.mark.rollout(agent="echo hi > a.txt")
+    def test_last(bundle):
+        assert bundle.exists("a.txt")
+    """
+
+
+class Cell(NamedTuple):
+    """What a session left that was struck in a phase. ``results`` is None where there is no run."""
+
+    status: int
+    living: int
+    results: dict[str, tuple[str, str | None]] | None
+    text: str
+
+
+def cells(
+    folder: Path, stage_root: Path, phases: Sequence[str], workers: str, target: str, signals: str
+) -> dict[str, Cell]:
+    """A session for each phase, three at a time; none leaves a process."""
+    found: dict[str, Cell] = {}
+    for number in range(0, len(phases), 3):
+        words = {phase: marker() for phase in phases[number : number + 3]}
+        running = {
+            phase: start(folder / phase, stage_root, phase, workers, target, signals, word)
+            for phase, word in words.items()
+        }
+        for phase, process in running.items():
+            try:
+                process.wait(90)
+                wait_for(lambda: not processes(words[phase]), 20, f"the end of the agent in {phase}")  # noqa: B023
+                wait_for(lambda: not inside(folder / phase), 30, f"the end of the workers in {phase}")  # noqa: B023
+            finally:
+                process.kill()
+                process.wait()
+            found[phase] = look(folder / phase, process.returncode)
+    return found
+
+
+def start(
+    folder: Path, stage_root: Path, phase: str, workers: str, target: str, signals: str, word: str
+) -> subprocess.Popen[bytes]:
+    folder.mkdir()
+    (folder / "pytest.ini").write_text(f"[pytest]\nrollout_stage_root = {stage_root}\n")
+    (folder / "conftest.py").write_text(dedent(CONFTEST))
+    acts = f"; sleep {word}" if phase == "agent" else ""
+    (folder / SUITE).write_text(dedent(TESTS).replace("{word}", word).replace("{agent}", acts))
+    controls = "auto" if phase == "control" else "none"
+    with open(folder / "out.txt", "wb") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", *PLUGINS, workers, "--dist=loadfile", f"--rollout-controls={controls}"],
+            cwd=folder,
+            env={**os.environ, "PHASE": phase, "TARGET": target, "SIGNALS": signals, "WORD": word},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def inside(folder: Path) -> set[int]:
+    """The processes that have this folder as their own."""
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{name}/cwd") == str(folder):
+                found.add(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def look(folder: Path, status: int) -> Cell:
+    living = folder / "living"
+    assert living.exists(), (folder / "out.txt").read_text()
+    run = ResultsFolder(folder / ".rollout").latest()
+    if run is None:
+        found = None
+    else:
+        assert main(["--dir", str(folder / ".rollout"), "list", "last"]) == 0
+        loaded = load_results(run)
+        assert loaded.broken == 0
+        found = {r.node.partition("::")[2].removeprefix("test_"): (r.outcome, r.kind) for r in loaded.results}
+    return Cell(status, int(living.read_text()), found, (folder / "out.txt").read_text())
+
+
+def left(stage_root: Path) -> list[str]:
+    return [str(path) for name in ("stages", "leases") for path in (stage_root / name).glob("*")]
+
+
+def test_try(tmp_path, stage_root, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    import os
+
+    for w, t, sig in eval(os.environ["TRY"]):
+        f = tmp_path / f"{w}{t}{sig}".replace(" ", "")
+        f.mkdir()
+        got = cells(f, stage_root, PHASES, w, t, sig)
+        for p, c in got.items():
+            print("CELL", w, t, sig, p, c.status, c.living, c.results, "Traceback" in c.text, "INTERNAL" in c.text)
+        print("LEFT", left(stage_root))
