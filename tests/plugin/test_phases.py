@@ -4,20 +4,21 @@ What holds in every cell of this table: no process of an agent lives on; what wa
 listed; the next start removes what is left of stages. ``kept``: the rollout that is struck has its result. ``rest``:
 its worker is replaced, and the rest of the suite is run.
 
-=============  ===================  ==================  ===========================  ====================
-phase          SIGKILL, no workers  SIGKILL, a worker   SIGKILL, the controller      SIGTERM; Ctrl-C twice
-=============  ===================  ==================  ===========================  ====================
-collection     no run               rest                no run                       no run
-control run    unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
-provisioning   unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
-agent          unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
-collecting     unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
-judging        unmeasured           infra worker, rest  unmeasured, or cancelled     infra cancelled
-recording      kept                 kept, rest          kept                         kept
-teardown       kept                 kept, rest          kept                         kept
-finish         all kept             all kept            all kept                     all kept
-=============  ===================  ==================  ===========================  ====================
+=============  ===================  ==================  ======================  ======================
+phase          SIGKILL, no workers  SIGKILL, a worker   SIGKILL, the controller  SIGTERM; Ctrl-C twice
+=============  ===================  ==================  ======================  ======================
+collection     no run               rest                nothing                 SIGTERM as without us
+control run    unmeasured           –                   as far as workers came  infra cancelled
+provisioning   unmeasured           –                   –                       infra cancelled
+agent          unmeasured           in ``test_xdist``   –                       infra cancelled
+collecting     unmeasured           –                   –                       infra cancelled
+judging        unmeasured           infra worker, rest  as far as workers came  infra cancelled
+recording      kept                 –                   –                       kept
+teardown       kept                 kept, rest          –                       kept
+finish         all kept             (the controller's)  –                       all kept
+=============  ===================  ==================  ======================  ======================
 
+``–`` was tried by hand with this module and holds too; sessions with workers are dear.
 SIGINT to all processes, SIGHUP and a worker that gets SIGTERM, while agents run, are in ``test_failure_of_machine``; a
 killed holder of a place in ``test_capacity``; interrupts at odd moments of a wait in ``test_exit_status``.
 """
@@ -27,8 +28,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -42,6 +42,7 @@ from pytest_rollout.store.load import load_results
 from tests.plugin.support import PLUGINS, SUITE, marker, processes, wait_for
 
 PHASES = ("collection", "control", "provisioning", "agent", "collecting", "judging", "recording", "teardown", "finish")
+PASSED: tuple[str, str | None] = ("passed", None)
 INTERRUPTED, UNMEASURED, TERMINATED = 2, 75, 143
 CONFTEST = """
     import os
@@ -110,7 +111,8 @@ CONFTEST = """
     before(pytest_rollout.executors.capture.Capture, "feed", "agent", lambda self, data: b"struck" in bytes(data))
     before(pytest_rollout.attempt, "collect", "collecting", lambda view, place, bounds: "struck" in str(place))
     before(pytest_rollout.run.Run, "append", "recording", of_struck)
-    before(pytest_rollout.attempt.Attempt, "_end_stage", "teardown", lambda self, *args: "struck" in str(self.folder), True)
+    ends = lambda self, *args: "struck" in str(self.folder)
+    before(pytest_rollout.attempt.Attempt, "_end_stage", "teardown", ends, True)
     before(pytest_rollout._reporting.Reporting, "_write_junit", "finish", first=True)
     provision = pytest_rollout.executors.sandbox.SandboxExecutor.provision
 
@@ -224,17 +226,100 @@ def look(folder: Path, status: int) -> Cell:
 
 
 def left(stage_root: Path) -> list[str]:
+    """What there is of stages and of their leases."""
     return [str(path) for name in ("stages", "leases") for path in (stage_root / name).glob("*")]
 
 
-def test_try(tmp_path, stage_root, monkeypatch):
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    import os
+def expected(phase: str, struck: tuple[str, str | None] | None, *, rest: bool) -> dict[str, tuple[str, str | None]]:
+    """The results of a session whose rollout came to ``struck`` (None: to nothing), with or without what follows it."""
+    at = PHASES.index(phase)
+    if at >= PHASES.index("recording"):
+        struck = PASSED
+    found: dict[str, tuple[str, str | None]] = {"first": PASSED} if at else {}
+    if at and struck is not None:
+        found["struck"] = struck
+    if phase == "finish" or rest:
+        found = {"first": PASSED, "struck": struck or PASSED, "last": PASSED}
+    return found
 
-    for w, t, sig in eval(os.environ["TRY"]):
-        f = tmp_path / f"{w}{t}{sig}".replace(" ", "")
-        f.mkdir()
-        got = cells(f, stage_root, PHASES, w, t, sig)
-        for p, c in got.items():
-            print("CELL", w, t, sig, p, c.status, c.living, c.results, "Traceback" in c.text, "INTERNAL" in c.text)
-        print("LEFT", left(stage_root))
+
+@pytest.fixture(autouse=True)
+def no_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+@pytest.mark.slow
+def test_a_session_that_is_killed(tmp_path: Path, stage_root: Path) -> None:
+    found = cells(tmp_path, stage_root, PHASES, "-n0", "self", "KILL")
+    assert {phase: cell.results for phase, cell in found.items()} == {
+        phase: None if phase == "collection" else expected(phase, None, rest=False) for phase in PHASES
+    }
+    assert {cell.status for cell in found.values()} == {-9}
+    assert found["agent"].living > 0
+    assert found["collecting"].living == 0, "the tree is dead before its evidence is read"
+    assert left(stage_root) != []
+    root = StageRoot(stage_root)
+    root.reap()
+    root.close()
+    assert left(stage_root) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signals", "status", "phases"),
+    [
+        pytest.param("TERM", TERMINATED, PHASES[1:], id="told to end"),
+        pytest.param("INT INT", INTERRUPTED, ("collection", "control", "agent", "judging", "finish"), id="twice"),
+    ],
+)
+def test_a_session_that_is_ended(
+    tmp_path: Path, stage_root: Path, signals: str, status: int, phases: tuple[str, ...]
+) -> None:
+    found = cells(tmp_path, stage_root, phases, "-n0", "self", signals)
+    assert {phase: cell.results for phase, cell in found.items()} == {
+        phase: None if phase == "collection" else expected(phase, ("infra", "cancelled"), rest=False)
+        for phase in phases
+    }
+    assert {cell.status for cell in found.values()} == {status}
+    assert found["agent"].living > 0
+    assert left(stage_root) == []
+    for phase, cell in found.items():
+        assert "Traceback" not in cell.text
+        assert (phase == "collection") == (" rollouts =" not in cell.text), cell.text
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed(tmp_path: Path, stage_root: Path) -> None:
+    """Another one takes its place; pytest-xdist hands the rollout out once more, and it is not begun again."""
+    phases = ("collection", "judging", "teardown")
+    found = cells(tmp_path, stage_root, phases, "-n2", "self", "KILL")
+    died = {"judging"}
+    assert {phase: cell.results for phase, cell in found.items()} == {
+        phase: expected(phase, ("infra", "worker") if phase in died else PASSED, rest=True) for phase in phases
+    }
+    assert {phase: cell.status for phase, cell in found.items()} == {
+        phase: UNMEASURED if phase in died else 0 for phase in phases
+    }
+    assert all(
+        cell.text.count("INFRA worker test_suite.py::test_struck") == (phase in died) for phase, cell in found.items()
+    )
+    assert left(stage_root) == []
+
+
+@pytest.mark.slow
+def test_a_controller_that_is_killed(tmp_path: Path, stage_root: Path) -> None:
+    """Its workers end by themselves, some with what they are doing; what they leave is removed."""
+    phases = ("collection", "control", "judging")
+    found = cells(tmp_path, stage_root, phases, "-n2", "controller", "KILL")
+    assert {cell.status for cell in found.values()} == {-9}
+    assert found["collection"].results in (None, {})
+    for phase in phases[1:]:
+        results = found[phase].results
+        assert results is not None
+        assert results["first"] == PASSED
+        assert results.get("struck", PASSED) in (PASSED, ("infra", "cancelled"))
+        assert results.get("last", PASSED) == PASSED
+    root = StageRoot(stage_root)
+    root.reap()
+    root.close()
+    assert left(stage_root) == []
