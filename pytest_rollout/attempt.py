@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.collect import CollectBounds, collect
 from pytest_rollout.stage.layers import protected
 from pytest_rollout.stage.reader import StageReader
+from pytest_rollout.stage.root import is_full
 from pytest_rollout.store.folder import write_record
 from pytest_rollout.store.journal import AttemptJournal, utc_now
 
@@ -119,13 +120,15 @@ class Attempt:
     def _end_stage(self, executor: Executor, stage: Stage, keep: bool, warnings: list[str]) -> None:
         if keep:
             place = executor.keep(stage)
-            self.journal.event("kept", stage=place)
+            with suppress(InfraError):  # what is done counts, and not that it is told
+                self.journal.event("kept", stage=place)
             if self.record is not None:
                 self.record = msgspec.structs.replace(self.record, stage=place)
                 write_record(self.folder / "bundle.json", self.record, redactor=self.redactor)
             return
         problem = executor.drop(stage)
-        self.journal.event("dropped")
+        with suppress(InfraError):
+            self.journal.event("dropped")
         if problem:
             warnings.append(f"the stage was not removed: {problem}")
 
@@ -205,6 +208,8 @@ def _run(
     journal.event("ended", termination=ended.termination, exit_code=ended.exit_code, signal=ended.signal)
     if ended.tree_dead:
         journal.event("tree_dead")
+    if infra is None and is_full(stage.path):
+        infra = Infra(kind="host", message="the disk of the stages was full when the agent ended", forgeable=True)
     view = executor.view(stage)
     attempt.reader = StageReader(view)
     trees = Trees(executor=executor, stage=stage, view=view, task=task, suite=Path(request.suite), redactor=redactor)

@@ -32,7 +32,7 @@ from pytest_rollout.knobs import TAG_FILE
 from pytest_rollout.stage.leftovers import is_over, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 
-__all__ = ["NOBODY", "SOURCES", "Owner", "StageRoot", "default_root"]
+__all__ = ["NOBODY", "SOURCES", "Owner", "StageRoot", "default_root", "is_full"]
 
 NOBODY = 65534
 SOURCES = "sources"
@@ -53,6 +53,15 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         if os.geteuid() == 0:
             return cls(uid=NOBODY, gid=NOBODY)
         return cls(uid=os.getuid(), gid=os.getgid())
+
+
+def is_full(path: str) -> bool:
+    """Whether nothing more can be written where a stage lies; False where that can't be told."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    return disk.f_bavail == 0 or (disk.f_favail == 0 and disk.f_files > 0)
 
 
 def default_root() -> Path:

@@ -215,14 +215,14 @@ def look(folder: Path, status: int) -> Cell:
     living = folder / "living"
     assert living.exists(), (folder / "out.txt").read_text()
     run = ResultsFolder(folder / ".rollout").latest()
-    if run is None:
-        found = None
-    else:
+    found: dict[str, tuple[str, str | None]] = {}
+    if run is not None:
         assert main(["--dir", str(folder / ".rollout"), "list", "last"]) == 0
         loaded = load_results(run)
         assert loaded.broken == 0
-        found = {r.node.partition("::")[2].removeprefix("test_"): (r.outcome, r.kind) for r in loaded.results}
-    return Cell(status, int(living.read_text()), found, (folder / "out.txt").read_text())
+        for result in loaded.results:
+            found[result.node.partition("::")[2].removeprefix("test_")] = (result.outcome, result.kind)
+    return Cell(status, int(living.read_text()), found if run is not None else None, (folder / "out.txt").read_text())
 
 
 def left(stage_root: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -73,6 +74,23 @@ def test_a_full_disk_is_the_hosts(make_result: Callable[..., Result]) -> None:
     with pytest.raises(HostError) as caught:
         journal.append(make_result())
     assert str(caught.value) == "the journal can't be written to /dev/full: No space left on device"
+    journal.close()
+
+
+def test_a_line_that_does_not_fit_leaves_nothing_of_itself(tmp_path: Path, make_result: Callable[..., Result]) -> None:
+    """A limit on the size of files stands for a disk that fills in the middle of a line."""
+    journal, place = ResultsJournal(tmp_path / "gw0.jsonl"), tmp_path / "gw0.jsonl"
+    journal.append(make_result())
+    before, limits = place.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(RecordingError, match="File too large"):
+            journal.append(make_result())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert place.read_bytes() == before
+    journal.append(make_result())
+    assert len([msgspec.json.decode(line) for line in place.read_bytes().splitlines()]) == 2
     journal.close()
 
 
