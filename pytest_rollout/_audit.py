@@ -64,8 +64,8 @@ class Auditing:
         with suppress(AttributeError):  # the limits of a trial are its own
             item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        began = time.time()
-        report = self._report(item, began)
+        began, clock = time.time(), time.monotonic()
+        report = self._report(item, began, clock)
         for each in (self._passed(item, "setup"), report, self._passed(item, "teardown")):
             item.ihook.pytest_runtest_logreport(report=each)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -87,7 +87,7 @@ class Auditing:
             stop=now,
         )
 
-    def _report(self, item: pytest.Item, began: float) -> pytest.TestReport:
+    def _report(self, item: pytest.Item, began: float, clock: float) -> pytest.TestReport:
         state = item.stash[self._states]
         state.evaluator_revision = self._trials.revision(item, state.rollout.task)
         try:
@@ -106,8 +106,8 @@ class Auditing:
             "call",
             user_properties=list(item.user_properties),
             start=began,
-            stop=time.time(),
-            duration=time.time() - began,
+            stop=began + (took := time.monotonic() - clock),
+            duration=took,
         )
         report.rollout_audit = clean(to_builtins(audit))  # type: ignore[attr-defined]
         return report

@@ -139,6 +139,10 @@ class Judge:
 
     def cancelled(self, state: State) -> None:
         """The session was interrupted while the agent ran: record that, since no report will come."""
+        with self._signals.held():
+            self._cancelled(state)
+
+    def _cancelled(self, state: State) -> None:
         if state.trial is not None:
             self.put_away(state)
             return

@@ -27,9 +27,17 @@ __all__ = ["AttemptJournal", "ResultsJournal", "utc_now"]
 _IDS = ("rollout", "task", "node", "folder")
 
 
+_BEGAN, _BEGAN_ON = time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def utc_now() -> str:
-    """Now, in UTC, ISO 8601 with microseconds."""
-    return datetime.fromtimestamp(time.time(), UTC).isoformat()
+    """Now, in UTC, ISO 8601 with microseconds.
+
+    It is when this process began, and what passed since then, also in a suspended machine: somebody may set the clock
+    meanwhile, and what came later stays later.
+    """
+    passed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - _BEGAN_ON
+    return datetime.fromtimestamp(_BEGAN + passed, UTC).isoformat()
 
 
 class _Lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -243,6 +244,44 @@ def test_an_interrupt_of_an_agent_that_does_not_heed_it(suite: Suite, pytester: 
         ("infra", "cancelled", "the session was interrupted")
     ]
     assert left_of_stages(suite) == []
+
+
+# -- a clock that is set
+
+
+@pytest.mark.parametrize("workers", ["-n0"])
+@pytest.mark.parametrize("jump", [-86_400, 86_400])
+def test_a_clock_that_is_set_while_an_agent_runs(suite: Suite, jump: int) -> None:
+    """Durations, limits and the order of times do not come from it; the whole process sees the new time."""
+    ran = suite.run(
+        f"""
+        import time
+
+        import pytest
+
+        def agent(stage):
+            real = time.time
+            time.time = lambda: real() + {jump}
+            stage.run("sleep 0.2")
+
+        @pytest.mark.rollout(agent=agent, limits=dict(wall="1m"))
+        def test_it(bundle):
+            assert bundle.termination == "completed"
+            assert 0.2 <= bundle.duration < 30
+
+        @pytest.mark.rollout(agent="echo hi > a.txt")
+        def test_after(bundle):
+            assert bundle.exists("a.txt")
+        """,
+        "--rollout-controls=none",
+    )
+    assert set(ran.verdicts.values()) == {("passed", None, 1.0)}
+    times = [time for node in ran.results for time in (ran.bundle(node).times.started, ran.bundle(node).times.ended)]
+    assert times == sorted(times)
+    assert ran.run is not None
+    events = [json.loads(line) for line in (ran.attempt("test_it") / "journal.jsonl").read_text().splitlines()]
+    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+    assert (suite.root / ".rollout" / "latest").read_text().strip() == ran.run.name
 
 
 # -- the folder of the results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -120,3 +121,11 @@ def test_now_is_utc_with_its_offset() -> None:
     first, second = (datetime.fromisoformat(utc_now()) for _ in range(2))
     assert first.utcoffset() == timedelta(0)
     assert timedelta(0) <= second - first < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("jump", [-86_400, 86_400])
+def test_a_clock_that_is_set_moves_no_time(jump: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = datetime.fromisoformat(utc_now())
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + jump)
+    assert timedelta(0) <= datetime.fromisoformat(utc_now()) - first < timedelta(minutes=1)
