@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -337,9 +338,11 @@ class Run:
             self._journal.close()
             self._journal = None
         if self._root is not None:
-            self._root.reap()  # a worker of this session may have died
-            self._root.close()
-            self._root = self._executor = None
+            root, self._root, self._executor = self._root, None, None
+            with suppress(OSError):  # somebody may have removed it
+                root.reap()  # a worker of this session may have died
+            with suppress(OSError):
+                root.close()
 
 
 def _refusal(kind: str) -> type[HostError | IsolationError]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -131,10 +132,12 @@ class RunFolder:
         self._lock = lock
 
     def release(self) -> None:
-        """The run is over."""
+        """The run is over; also where its folder is gone, or can't be written any more."""
         if self._lock is not None:
-            self._lock.release()
-            (self.path / "lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                self._lock.release()
+                (self.path / "lock").unlink(missing_ok=True)
+            self._lock = None
 
     def in_progress(self) -> bool:
         """Whether a live process holds this run."""

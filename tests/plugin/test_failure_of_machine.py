@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_rollout.store.folder import ResultsFolder
+from pytest_rollout.store.load import load_results
 from tests.plugin.conftest import read_junit
 from tests.plugin.support import (
     SUITE,
@@ -264,7 +266,7 @@ def test_a_clock_that_is_set_while_an_agent_runs(suite: Suite, jump: int) -> Non
             time.time = lambda: real() + {jump}
             stage.run("sleep 0.2")
 
-        @pytest.mark.rollout(agent=agent, limits=dict(wall="1m"))
+        @pytest.mark.rollout(agent=agent)
         def test_it(bundle):
             assert bundle.termination == "completed"
             assert 0.2 <= bundle.duration < 30
@@ -315,6 +317,46 @@ def test_results_that_are_removed_midway(suite: Suite, removed: str) -> None:
     assert {(case.verdict, case.type) for case in ran.cases} == {("error", "infra.recording")}
     assert len(ran.cases) == 4
     assert not any("rollout.reward" in case.properties for case in ran.cases)
+    assert left_of_stages(suite) == []
+
+
+@pytest.mark.parametrize("workers", ["-n0"])
+@pytest.mark.parametrize(("phase", "struck"), [("agent", "infra"), ("finish", "passed")])
+def test_results_that_become_a_file(suite: Suite, phase: str, struck: str) -> None:
+    source = f"""
+        import pathlib
+
+        import pytest
+
+        def strike(phase):
+            if phase == {phase!r}:
+                pathlib.Path(".rollout").rename("moved")
+                pathlib.Path(".rollout").touch()
+
+        @pytest.fixture(scope="session", autouse=True)
+        def finish():
+            yield
+            strike("finish")
+
+        def agent(stage):
+            stage.run("echo hi > a.txt")
+            strike("agent")
+
+        @pytest.mark.rollout(agent="echo hi > a.txt")
+        def test_first(bundle):
+            assert bundle.exists("a.txt")
+
+        @pytest.mark.rollout(agent=agent)
+        def test_struck(bundle):
+            assert bundle.exists("a.txt")
+    """
+    ran = suite.run(source, "--rollout-controls=none", checked=False)
+    assert ran.status == UNMEASURED
+    assert ran.block()[:2] == ["2 rollouts: 0 passed, 0 failed, 2 infra", "infra: 2 recording"]
+    assert "Traceback" not in ran.text + ran.errors
+    (run,) = ResultsFolder(suite.root / "moved").all_runs()
+    kept = {result.node.partition("::")[2]: result.outcome for result in load_results(run).results}
+    assert kept == {"test_first": "passed", "test_struck": struck}
     assert left_of_stages(suite) == []
 
 
