@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Signals"]
+__all__ = ["ENDING", "Signals"]
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 _LONG = 2.0  # seconds: an interrupt that comes so much later than the first does not wait
 
 
@@ -42,7 +42,7 @@ class Signals:
 
     def install(self) -> None:
         """Handle the signals that nobody handles, until :meth:`restore`."""
-        for number in _ENDING:
+        for number in ENDING:
             if self._mine and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, self._end)
                 self._before.append(number)
