@@ -109,7 +109,7 @@ CONFTEST = """
 
     pytest_rollout._trials.Trials._said = said
     before(pytest_rollout.executors.capture.Capture, "feed", "agent", lambda self, data: b"struck" in bytes(data))
-    before(pytest_rollout.attempt, "collect", "collecting", lambda view, place, bounds: "struck" in str(place))
+    before(pytest_rollout.attempt, "collect", "collecting", lambda view, place, *more: "struck" in str(place))
     before(pytest_rollout.run.Run, "append", "recording", of_struck)
     ends = lambda self, *args: "struck" in str(self.folder)
     before(pytest_rollout.attempt.Attempt, "_end_stage", "teardown", ends, True)
