@@ -23,8 +23,8 @@ from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
 from pytest_rollout._threads import in_thread, outcome_of
 from pytest_rollout._trials import Learning, Trials
-from pytest_rollout._warned import Warned
 from pytest_rollout._waits import Waits
+from pytest_rollout._warned import Warned
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
