@@ -166,7 +166,7 @@ class Auditing:
         executor = self._run.executor()
         layer = executor.layer(work.write)
         try:
-            agent = PlantAgent(work.name, layer, work.script, isolated=executor.info.trusted)
+            agent = PlantAgent(work.name, layer, work.script, mounted=executor.info.mounts)
             return self._trials.run(state, agent, slug(work.name), control)
         finally:
             executor.drop_layer(layer)

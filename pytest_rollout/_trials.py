@@ -206,7 +206,7 @@ class Trials:
         assert path is not None
         executor = self._run.executor()
         source = executor.prepare(Path(path)).path if os.path.isdir(path) else path
-        return OracleAgent(source, isolated=executor.info.trusted)
+        return OracleAgent(source, mounted=executor.info.mounts)
 
     # -- one trial
 

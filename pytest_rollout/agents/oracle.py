@@ -23,16 +23,16 @@ class OracleAgent:
 
     infra_exit_codes: tuple[int, ...] = ()
 
-    def __init__(self, path: str, *, isolated: bool) -> None:
+    def __init__(self, path: str, *, mounted: bool) -> None:
         self.info = AgentInfo(name="oracle")
-        self._path, self._isolated = os.path.realpath(path), isolated
+        self._path, self._mounted = os.path.realpath(path), mounted
 
     def run(self, stage: LiveStage) -> Ended:
-        place = _FOLDER if self._isolated else self._path
+        place = _FOLDER if self._mounted else self._path
         if os.path.isdir(self._path):
             argv: Sequence[str] = _copying(place)
         else:
-            place = f"{_FOLDER}/{os.path.basename(self._path)}" if self._isolated else self._path
+            place = f"{_FOLDER}/{os.path.basename(self._path)}" if self._mounted else self._path
             interpreter = "python3" if place.endswith(".py") else "sh"
             argv = [place] if _is_program(self._path) else [interpreter, place]
         return stage.execute(argv, env=stage.environment(DEFAULT_PATH), binds=(Bind(source=self._path, target=place),))
@@ -43,12 +43,12 @@ class PlantAgent:
 
     infra_exit_codes: tuple[int, ...] = ()
 
-    def __init__(self, name: str, folder: str, script: str, *, isolated: bool) -> None:
+    def __init__(self, name: str, folder: str, script: str, *, mounted: bool) -> None:
         self.info = AgentInfo(name=name)
-        self._folder, self._script, self._isolated = folder, script, isolated
+        self._folder, self._script, self._mounted = folder, script, mounted
 
     def run(self, stage: LiveStage) -> Ended:
-        place = _FOLDER if self._isolated else self._folder
+        place = _FOLDER if self._mounted else self._folder
         argv = ["sh", "-c", f"{_LAY}\n{self._script}", "sh", place]
         return stage.execute(
             argv, env=stage.environment(DEFAULT_PATH), binds=(Bind(source=self._folder, target=place),)

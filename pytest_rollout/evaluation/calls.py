@@ -69,11 +69,11 @@ def _run(
     trees: Trees, target: str, calls: Sequence[Call], room: Room, *, sealed: bool, first: int | None = None
 ) -> list[Any]:
     trees.check_unseen()
-    isolated = trees.executor.info.trusted
+    mounted = trees.executor.info.mounts
     questions = [_question(target, args, kwargs) for args, kwargs in calls]
     with asking(questions) as pairs, trees.of_candidate() as stage:
-        spec = json.dumps({"pairs": pairs, "alone": isolated})
-        argv = own_interpreter().argv("call", spec, isolated=isolated)
+        spec = json.dumps({"pairs": pairs, "alone": mounted})
+        argv = own_interpreter().argv("call", spec, mounted=mounted)
         inherit = tuple(fd for pair in pairs for fd in pair)
         ended = trees.run(stage, argv, sealed=sealed, inherit=inherit)
         numbers = [None] * len(calls) if first is None else range(first, first + len(calls))

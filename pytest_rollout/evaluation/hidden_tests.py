@@ -75,13 +75,13 @@ def run_tests(trees: Trees, hidden: Hidden | None, expect: Sequence[str] | None,
 
 def _in_process(trees: Trees, hidden: Hidden, spec: dict[str, Any]) -> Exec:
     with trees.of_candidate(hidden) as stage:
-        argv = own_interpreter().argv("test", json.dumps(spec), isolated=trees.executor.info.trusted)
+        argv = own_interpreter().argv("test", json.dumps(spec), mounted=trees.executor.info.mounts)
         return trees.run(stage, argv, inherit=(spec["report"],))
 
 
 def _proxied(trees: Trees, hidden: Hidden, spec: dict[str, Any]) -> Exec:
     """The tests in one sandbox, the candidate's modules in another, and a socket between them."""
-    isolated = trees.executor.info.trusted
+    mounted = trees.executor.info.mounts
     tests, candidate = socket.socketpair()
     cancel, broken = Cancel(), list[InfraError]()
     with trees.of_candidate() as of_candidate, trees.of_hidden(hidden) as of_hidden:
@@ -90,7 +90,7 @@ def _proxied(trees: Trees, hidden: Hidden, spec: dict[str, Any]) -> Exec:
         )
         serving.start()
         try:
-            words = own_interpreter().argv("test", json.dumps({**spec, "socket": tests.fileno()}), isolated=isolated)
+            words = own_interpreter().argv("test", json.dumps({**spec, "socket": tests.fileno()}), mounted=mounted)
             ended = trees.run(of_hidden, words, inherit=(spec["report"], tests.fileno()))
         finally:
             tests.close()
@@ -107,7 +107,7 @@ def _serve(trees: Trees, stage: Stage, channel: socket.socket, cancel: Cancel, b
     interpreter, fd = own_interpreter(), channel.fileno()
     assert trees.task.limits.evaluation is not None
     command = Command(
-        argv=interpreter.argv("serve", json.dumps({"socket": fd}), isolated=trees.executor.info.trusted),
+        argv=interpreter.argv("serve", json.dumps({"socket": fd}), mounted=trees.executor.info.mounts),
         env={"PATH": interpreter.path, "LANG": "C.UTF-8"},
         binds=interpreter.binds,
         wall=trees.task.limits.evaluation,

@@ -23,7 +23,14 @@ __all__ = ["Interpreter", "own_interpreter"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSIDE = "/rollout/lib"
-_START = "import sys; sys.path.insert(0, {!r}); from pytest_rollout.evaluation.guest.main import main; main()"
+_MAIN = "from pytest_rollout.evaluation.guest.main import main; main()"
+_START = f"import sys; sys.path.insert(0, {_INSIDE!r}); {_MAIN}"
+# Where nothing is mounted, the folder that the package lies in is not shown, and so can't be searched.
+_START_UNMOUNTED = (
+    f"import sys, importlib.util as util; sys.path.insert(0, {str(_PACKAGE.parent)!r}); "
+    f"spec = util.spec_from_file_location({_PACKAGE.name!r}, {str(_PACKAGE / '__init__.py')!r}); "
+    f"module = sys.modules[{_PACKAGE.name!r}] = util.module_from_spec(spec); spec.loader.exec_module(module); {_MAIN}"
+)
 _NEEDED = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
@@ -34,10 +41,9 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...]
     path: str
 
-    def argv(self, *words: str, isolated: bool) -> tuple[str, ...]:
+    def argv(self, *words: str, mounted: bool) -> tuple[str, ...]:
         """The words that run a guest: no site of the user's, no bytecode written, no ``''`` on the path."""
-        start = _START.format(_INSIDE if isolated else str(_PACKAGE.parent))
-        return (sys.executable, "-I", "-B", "-c", start, *words)
+        return (sys.executable, "-I", "-B", "-c", _START if mounted else _START_UNMOUNTED, *words)
 
     def shows(self, path: Path) -> str | None:
         """The bound folder that ``path`` lies in, or None."""

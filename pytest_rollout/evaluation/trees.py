@@ -112,7 +112,7 @@ class Trees:
         """Refuse to run code of a candidate's where it could read the suite; raises EvaluatorError."""
         hidden = [Path(self.task.hidden.path)] if self.task.hidden is not None else []
         for path in (self.suite, *hidden, *([Path(self.task.oracle)] if self.task.oracle is not None else [])):
-            shown = own_interpreter().shows(path) if self.executor.info.trusted else None
+            shown = own_interpreter().shows(path) if self.executor.info.mounts else None
             if shown is not None:
                 raise EvaluatorError(
                     f"{path} lies under {shown}, which an evaluation shows to the candidate's code",

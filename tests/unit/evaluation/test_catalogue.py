@@ -207,7 +207,7 @@ def judged(court: Court, outside: Path) -> Iterator[Callable[[Work], Bundle]]:
         ready = _ready(work, outside)
         layer = court.lab.executor.layer(ready.write)
         try:
-            agent = PlantAgent(work.name, layer, ready.script, isolated=True)
+            agent = PlantAgent(work.name, layer, ready.script, mounted=True)
             return court.bundle(WORKSPACE, agent, hidden=HIDDEN)
         finally:
             court.lab.executor.drop_layer(layer)

@@ -32,7 +32,7 @@ PRLIMIT = {"x86_64": 302, "aarch64": 261}
 
 
 def judge(program: bytes, number: int, arch: int, argument: int = 0, second: int = 0) -> int:
-    """Run the filter, as the kernel does: loads, jumps on equal and on at least, returns."""
+    """Run the filter, as the kernel does: loads, jumps on equal, on at least and on any bit, returns."""
     data = {0: number, 4: arch, 16: argument, 24: second}
     lines = list(struct.iter_unpack("HBBI", program))
     at = accumulator = 0
@@ -45,6 +45,8 @@ def judge(program: bytes, number: int, arch: int, argument: int = 0, second: int
             at += yes if accumulator == value else no
         elif code == 0x35:
             at += yes if accumulator >= value else no
+        elif code == 0x45:
+            at += yes if accumulator & value else no
         else:
             assert code == 0x06
             return int(value)
@@ -159,3 +161,30 @@ def test_sealing_is_in_force_in_the_sandbox(sandbox: Lab, python: tuple[str, tup
 
     assert made(sealed=False) == {"made"}
     assert made(sealed=True) == {"EPERM"}
+
+
+ENTERING = {"x86_64": {272, 308}, "aarch64": {97, 268}}  # unshare, setns
+CLONE = {"x86_64": 56, "aarch64": 220}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_without_a_namespace_around_it_makes_none_and_leaves_others_alone(machine: str) -> None:
+    program = filter_program(machine, shared=True)
+    assert program is not None
+    found = {number: judge(program, number, ARCH[machine]) for number in range(600)}
+    refused = REFUSED[machine] | LASTING[machine] | ENTERING[machine]
+    assert {number for number, verdict in found.items() if verdict == REFUSE} == refused
+    assert {number for number, verdict in found.items() if verdict == UNKNOWN} == {425, 426, 427, 435}  # and clone3
+    for flags, verdict in ((0x11, ALLOW), (0x3D0F00, ALLOW), (0x10000011, REFUSE), (0x20000000, REFUSE)):
+        assert judge(program, CLONE[machine], ARCH[machine], flags) == verdict
+    assert judge(program, PRLIMIT[machine], ARCH[machine], 0) == ALLOW
+    assert judge(program, PRLIMIT[machine], ARCH[machine], 77) == REFUSE
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_the_sockets_of_one_that_is_offline_are_of_the_family_unix(offline: bool) -> None:
+    program = filter_program("x86_64", shared=True, offline=offline)
+    assert program is not None
+    found = {family: judge(program, SOCKET["x86_64"], ARCH["x86_64"], family) for family in range(46)}
+    allowed = {family for family, verdict in found.items() if verdict == ALLOW}
+    assert allowed == ({1} if offline else set(range(46)) - {40})
