@@ -35,6 +35,7 @@ from pytest_rollout.evaluation.trees import Trees
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
+from pytest_rollout.executors.rungs import unmet
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
@@ -301,7 +302,7 @@ def _record(
         signal=ended.signal,
         termination=ended.termination,
         truncated=ended.termination in TRUNCATED,
-        trusted=executor.trusted,
+        trusted=executor.trusted and not unmet(executor.unenforced, episode.task.network),
         rung=executor.rung,
         times=times,
         usage=msgspec.structs.replace(ended.usage, invalid_actions=invalid_actions),

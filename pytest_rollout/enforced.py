@@ -21,7 +21,8 @@ def controls_of(task: Task, executor: ExecutorInfo, ended: Ended, captured: Sequ
     controls = {
         "network": Control(asked=task.network, observed=ended.observed.get("network", "unknown")),
         "pid_namespace": Control(
-            asked="private" if executor.trusted else None, observed=ended.observed.get("pid_namespace", "unknown")
+            asked=None if "sight" in executor.unenforced else "private",
+            observed=ended.observed.get("pid_namespace", "unknown"),
         ),
         "wall": Control(asked=f"{limits.wall:g} s", observed=f"{ended.duration:.3f} s used"),
         "output": Control(asked=f"{limits.output} bytes", observed=f"{kept} bytes kept"),

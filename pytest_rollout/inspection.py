@@ -20,8 +20,11 @@ import msgspec
 from pytest_rollout.agents.protocol import DEFAULT_PATH
 from pytest_rollout.bundle import BundleRecord, Change
 from pytest_rollout.errors import SelectorError
-from pytest_rollout.executors.bwrap import INSIDE, arguments, find_bwrap
+from pytest_rollout.executors.bwrap import INSIDE, WITH_OVERLAY, WITHOUT_OVERLAY, arguments, find_bwrap
 from pytest_rollout.executors.launch import prepared
+from pytest_rollout.executors.protocol import Stage
+from pytest_rollout.executors.trees import InnerOverlay, OuterOverlay, Placed
+from pytest_rollout.stage.baseline import Baseline
 from pytest_rollout.stage.copying import copy_tree
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot, default_root
@@ -48,11 +51,12 @@ def inspect(attempt: Path, command: Sequence[str], *, stage_root: Path | None = 
         raise SelectorError(f"{attempt / 'bundle.json'} can't be read: {error}") from None
     root = StageRoot(stage_root or _root_of(bundle) or default_root())
     try:
-        bwrap = find_bwrap(root.path / "bin", dropped=root.owner.uid != os.geteuid())
         with view_arguments(root, attempt, bundle) as view:
+            needed = WITH_OVERLAY if "--ro-overlay" in view.arguments else WITHOUT_OVERLAY
+            bwrap = find_bwrap(root.path / "bin", dropped=root.owner.uid != os.geteuid(), needed=needed)
             env = {"PATH": DEFAULT_PATH, "HOME": "/home/agent", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
-            args = arguments(overlay=view, env=env, binds=(), prompt=None, host_network=False)
-            with prepared(bwrap, args, command, owner=root.owner) as (argv, options):
+            args = arguments(overlay=view.arguments, env=env, binds=(), prompt=None, host_network=False)
+            with prepared(bwrap, args, command, owner=root.owner, around=view.around) as (argv, options):
                 code = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False, **options).returncode
     except (OSError, Bound) as error:  # shutil.Error is an OSError
         raise SelectorError(f"the stage of {bundle.identity.rollout} can't be shown: {error}") from None
@@ -67,19 +71,21 @@ def _root_of(bundle: BundleRecord) -> Path | None:
 
 
 @contextmanager
-def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iterator[list[str]]:
-    """bubblewrap's arguments that put a read-only view of the stage at ``/stage``."""
+def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iterator[Placed]:
+    """A read-only view of the stage at ``/stage`` of a sandbox."""
     revision = bundle.pins.environment_revision or ""
     baseline = root.baselines / revision.removeprefix("sha256:")
     kept = Path(bundle.stage) if bundle.stage else None
     copy = kept / "copy" if kept is not None and (kept / "copy").is_dir() else None
     if copy is not None and root.owner.uid == os.geteuid():
-        yield ["--ro-bind", str(copy), INSIDE]
+        yield Placed(arguments=("--ro-bind", str(copy), INSIDE))
         return
     if copy is None and not baseline.is_dir():
         raise SelectorError(f"the baseline {revision} is not on this machine any more")
     if kept is not None and (kept / "u").is_dir():
-        yield ["--overlay-src", str(baseline), "--overlay-src", str(kept / "u"), "--ro-overlay", INSIDE]
+        trees = OuterOverlay(root) if (kept / "t").is_dir() else InnerOverlay(root)
+        whole = Stage(path=str(kept), baseline=Baseline(path=str(baseline), revision=revision))
+        yield trees.placed(whole, INSIDE, sealed=True)
         return
     stage = root.new_stage()
     try:
@@ -88,7 +94,7 @@ def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iter
         else:
             rebuild(baseline, attempt / "changes", bundle, Path(stage) / "tree")
         root.give(*(os.path.join(at, name) for at, *names in os.walk(stage) for each in names for name in each))
-        yield ["--ro-bind", f"{stage}/tree", INSIDE]
+        yield Placed(arguments=("--ro-bind", f"{stage}/tree", INSIDE))
     finally:
         remove_tree(stage)
 

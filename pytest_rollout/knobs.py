@@ -32,7 +32,8 @@ KNOBS = (
     Knob("pin", "pin recorded with every result (repeatable)", "--rollout-pin", "KEY=VALUE", repeated=True),
     Knob("samples", "independent samples of every task", "--rollout-samples", "N"),
     Knob("executor", "where agents run: sandbox (default) or local", "--rollout-executor", "NAME"),
-    Knob("isolation", "required (default) or none", "--rollout-isolation", "LEVEL"),
+    Knob("isolation", "required (default), preferred or none", "--rollout-isolation", "LEVEL"),
+    Knob("rung", "the one rung of isolation to try, 1 to 5 (default: the best that holds)", "--rollout-rung", "N"),
     Knob("keep", "stages to keep: failed (default; includes infra), all, none", "--rollout-keep", "WHICH"),
     Knob(
         "audit",

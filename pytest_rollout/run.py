@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from filelock import FileLock
 
 from pytest_rollout import __version__
 from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
@@ -25,14 +24,12 @@ from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
 from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.capacity import SLOTS, Capacity
-from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError
-from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
+from pytest_rollout.errors import ConfigError, InfraError
+from pytest_rollout.executors.bwrap import FIXED_BINDS
 from pytest_rollout.executors.cancel import Cancel
-from pytest_rollout.executors.local import LocalExecutor
-from pytest_rollout.executors.probe import probe
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo
-from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.identity import rollout_id
+from pytest_rollout.isolation import Isolation
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.recording import result_of, score_of
@@ -77,9 +74,8 @@ class Run:
         self.folder = RunFolder(self.results.runs / name)
         self.named = load_config(Path(settings.config), must_exist=settings.config_given)
         self.reaped = 0
+        self._isolation = Isolation(settings, self.folder.path, self.redactor)
         self._root: StageRoot | None = None
-        self._executor: Executor | None = None
-        self._refusal: InfraError | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
@@ -160,16 +156,8 @@ class Run:
 
     def executor(self) -> Executor:
         """The executor, made and probed when first asked for; raises the same InfraError every time."""
-        if self._refusal is not None:
-            raise self._refusal
-        if self._executor is None:
-            assert self._root is not None
-            try:
-                self._executor = self._make_executor(self._root)
-            except InfraError as error:
-                self._refusal = error
-                raise
-        return self._executor
+        assert self._root is not None
+        return self._isolation.executor(self._root)
 
     def executor_info(self) -> ExecutorInfo | InfraError:
         """What the executor is, or why there is none."""
@@ -177,38 +165,6 @@ class Run:
             return self.executor().info
         except InfraError as error:
             return error
-
-    def _make_executor(self, root: StageRoot) -> Executor:
-        if self.settings.executor == "local":
-            return LocalExecutor(root)
-        bwrap = find_bwrap(root.path / "bin", dropped=root.owner.uid != os.geteuid())
-        executor = SandboxExecutor(root, bwrap)
-        self._probe_once(executor, root)
-        return executor
-
-    def _probe_once(self, executor: SandboxExecutor, root: StageRoot) -> None:
-        """One canary for all processes of the run: the first one runs it, the others read what it found."""
-        place = self.folder.path / "probe.json"
-        with FileLock(self.folder.path / "probe.lock"):
-            if place.exists():
-                found = json.loads(place.read_text(encoding="utf-8"))
-                if found["problem"] is not None:
-                    raise _refusal(found["kind"])(found["problem"], hint=found["hint"])
-                return
-            problem: InfraError | None = None
-            try:
-                probe(executor, root)
-            except InfraError as error:
-                problem = error
-            said = {
-                "executor": msgspec.to_builtins(executor.info),
-                "problem": problem.message if problem else None,
-                "kind": problem.kind if problem else None,
-                "hint": problem.hint if problem else "",
-            }
-            write_record(place, said, redactor=self.redactor)
-        if problem is not None:
-            raise _refusal(problem.kind)(problem.message, hint=problem.hint)
 
     # -- rollouts
 
@@ -227,7 +183,9 @@ class Run:
         """
         self.redactor.learn(os.environ)  # a suite may have added to it
         rollout = rollout_id(self.name, job.task.id, job.sample)
-        executor, ready = self.executor(), self.ready_agent(agent)
+        executor = self.executor()
+        self._isolation.check(job.task, executor.info)
+        ready = self.ready_agent(agent)
         if job.trial is None:
             folder = self.folder.new_attempt(job.task.id, job.sample, 1)
         else:
@@ -338,13 +296,8 @@ class Run:
             self._journal.close()
             self._journal = None
         if self._root is not None:
-            root, self._root, self._executor = self._root, None, None
+            root, self._root = self._root, None
             with suppress(OSError):  # somebody may have removed it
                 root.reap()  # a worker of this session may have died
             with suppress(OSError):
                 root.close()
-
-
-def _refusal(kind: str) -> type[HostError | IsolationError]:
-    """What a failed canary means: a machine that is full, or one that does not isolate."""
-    return HostError if kind == HostError.kind else IsolationError

@@ -19,7 +19,8 @@ from pytest_rollout.plain import clean_text, nearest
 __all__ = ["Settings", "resolve"]
 
 EXECUTORS = ("sandbox", "local")
-ISOLATIONS = ("required", "none")
+ISOLATIONS = ("required", "preferred", "none")
+RUNGS = ("1", "2", "3", "4", "5")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
 _MOST = 1_000_000
@@ -52,6 +53,7 @@ class Settings:
     slots: int | None = None
     pools: dict[str, int] = field(default_factory=dict)
     redact: list[str] = field(default_factory=list)
+    rung: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -72,13 +74,7 @@ def resolve(
     stage_root, _ = given.path("stage_root", invoked, ini_folder)
     agent, agent_from = given.text("agent")
     isolation = given.choice("isolation", ISOLATIONS)
-    executor = given.choice("executor", EXECUTORS, default="local" if isolation == "none" else "sandbox")
-    if executor == "local" and isolation != "none":
-        _, where = given.text("executor")
-        raise ConfigError(
-            f"{where}: the executor 'local' does not isolate the agent",
-            hint="Allow it with --rollout-isolation=none; its results are then marked untrusted.",
-        )
+    executor, rung = given.place(isolation)
     samples, samples_from = given.count("samples", least=1)
     keep_runs, _ = given.count("keep_runs", least=1)
     audit_repeats, _ = given.count("audit_repeats", least=1)
@@ -105,6 +101,7 @@ def resolve(
         slots=slots,
         pools=given.pools(),
         redact=given.variables("redact"),
+        rung=rung,
     )
 
 
@@ -134,6 +131,24 @@ class _Given:
         if text not in valid:
             raise ConfigError(f"{where}: unknown {name} {text!r}; valid: {', '.join(valid)}.{nearest(text, valid)}")
         return text
+
+    def place(self, isolation: str) -> tuple[str, int | None]:
+        """Where agents run: the executor, and the rung of isolation if one is named."""
+        rung, where = self.text("rung")
+        if rung is not None:
+            self.choice("rung", RUNGS)
+        apart = isolation == "none" if rung is None else rung == RUNGS[-1]
+        executor = self.choice("executor", EXECUTORS, default="local" if apart else "sandbox")
+        said, where_executor = self.text("executor")
+        if rung is not None and said is not None and (executor == "local") is not apart:
+            raise ConfigError(f"{where}: the executor {executor!r} ({where_executor}) does not have rung {rung}")
+        if executor == "local" and isolation == "required":
+            what = f"{where_executor}: the executor 'local'" if said is not None else f"{where}: rung {rung}"
+            raise ConfigError(
+                f"{what} does not isolate the agent",
+                hint="Allow it with --rollout-isolation=none; its results are then marked untrusted.",
+            )
+        return executor, None if rung is None else int(rung)
 
     def count(self, name: str, *, least: int) -> tuple[int | None, str]:
         text, where = self.text(name)

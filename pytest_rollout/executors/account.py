@@ -21,7 +21,7 @@ from pytest_rollout.executors.prelude import data_bound, limiting
 from pytest_rollout.limits import Resources
 from pytest_rollout.stage.usage import Taken, taken
 
-__all__ = ["Account", "Exceeded"]
+__all__ = ["Account", "Exceeded", "account_of_copy"]
 
 Exceeded = Literal["memory_limit", "cpu_limit", "process_limit", "disk_limit"]
 _OFTEN, _SHARE = 0.1, 20  # seconds between looks; a look takes at most a twentieth of the time
@@ -33,7 +33,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Account:
     """``name`` begins the name of its group; ``top`` says where the stage's own layer lies, None not to count it.
 
-    ``before`` is what that layer takes before the command, for a stage that is a copy.
+    ``before`` is what that layer takes before the command, for a stage that is a copy; ``extra`` how many
+    processes of ours are in the tree and its group.
     """
 
     def __init__(
@@ -43,10 +44,11 @@ class Account:
         top: str | None,
         *,
         before: Taken | None = None,
+        extra: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._resources, self._top, self._clock = resources, top, clock
-        self._before = before
+        self._before, self._extra = before, extra
         self._pid: int | None = None
         self._seen_cpu: float | None = None
         self._in_force: dict[str, int] = {}
@@ -57,7 +59,7 @@ class Account:
         homes = find_homes()
         if homes:
             with suppress(OSError):
-                self.group = Group(homes, f"{name}-{next(_numbers)}", resources, extra=1)
+                self.group = Group(homes, f"{name}-{next(_numbers)}", resources, extra=extra)
 
     @property
     def bounds_memory(self) -> bool:
@@ -80,9 +82,12 @@ class Account:
         """Whether the kernel killed a process because of the tree's own limit."""
         return self.group is not None and self.group.oom_kills > 0
 
-    def enter(self, pid: int) -> None:
-        """Begin: ``pid`` is the first process of the tree, and nothing of the agent's runs yet."""
-        self._pid = pid
+    def enter(self, pid: int, *, keeper: int | None = None) -> None:
+        """Begin: ``pid`` is the first process of the tree, and nothing of the agent's runs yet.
+
+        ``keeper`` is a process of ours around the tree, outside its group, that orphans come to.
+        """
+        self._pid = pid if keeper is None else keeper
         self._in_force = _limits_of([pid, *tree_of(pid)][-1])
         if self.group is not None:
             try:
@@ -192,7 +197,7 @@ class Account:
     def peak_processes(self) -> int | None:
         """Processes and threads at once, without the sandbox's own; None where nobody counted."""
         counted = None if self.group is None else self.group.peak_processes
-        return max(counted - 1, 1) if counted is not None else self._peak_processes or None
+        return max(counted - self._extra, 1) if counted is not None else self._peak_processes or None
 
     @property
     def peak_disk(self) -> int | None:
@@ -232,6 +237,17 @@ class Account:
         if self.group is not None:
             self.group.close()
             self.group = None
+
+
+def account_of_copy(resources: Resources, name: str, copy: str, *, extra: int = 1) -> Account:
+    """What the agent adds to a copy is counted only where that is limited: it means to walk all of the copy."""
+    if resources.disk is None and resources.files is None:
+        return Account(resources, name, None, extra=extra)
+    top = os.open(copy, os.O_PATH | os.O_DIRECTORY)
+    try:
+        return Account(resources, name, copy, before=taken(top), extra=extra)
+    finally:
+        os.close(top)
 
 
 _MOST_FILES = 200_000

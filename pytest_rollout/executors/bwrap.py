@@ -22,13 +22,26 @@ import msgspec
 from pytest_rollout.errors import IsolationError
 from pytest_rollout.executors.protocol import Bind
 
-__all__ = ["FIXED_BINDS", "INSIDE", "Bwrap", "arguments", "find_bwrap", "reachable"]
+__all__ = [
+    "FIXED_BINDS",
+    "INSIDE",
+    "WITHOUT_OVERLAY",
+    "WITH_OVERLAY",
+    "Bwrap",
+    "arguments",
+    "bwraps",
+    "etc_files",
+    "find_bwrap",
+    "reachable",
+    "root_folders",
+]
 
 INSIDE = "/stage"
 PROMPT = "/rollout/prompt.txt"
 FIXED_BINDS = ("/usr",)
 TMP_BYTES = 1 << 30
-_NEEDED = (0, 11)
+WITH_OVERLAY = (0, 11)
+WITHOUT_OVERLAY = (0, 8)  # the first that can refuse further user namespaces
 _ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
 _ETC = (
     "alternatives",
@@ -60,8 +73,10 @@ class Bwrap(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-def find_bwrap(copies: Path, *, dropped: bool, search: str | None = None) -> Bwrap:
-    """The first bubblewrap that has ``--overlay``. ``dropped``: another uid than ours will run it.
+def find_bwrap(
+    copies: Path, *, dropped: bool, search: str | None = None, needed: tuple[int, int] = WITH_OVERLAY
+) -> Bwrap:
+    """The first bubblewrap of a version or newer; 0.11 has ``--overlay``. ``dropped``: another uid will run it.
 
     Raises IsolationError that says what was found and what to do.
     """
@@ -70,14 +85,19 @@ def find_bwrap(copies: Path, *, dropped: bool, search: str | None = None) -> Bwr
         version = _version(origin)
         if version is None:
             seen.append(f"{origin} does not run")
-        elif _numbers(version) < _NEEDED:
+        elif _numbers(version) < needed:
             seen.append(f"{origin} is {version}")
         else:
             digest = hashlib.sha256(origin.read_bytes()).hexdigest()
             path = _placed(origin, copies / digest[:16]) if dropped and not reachable(origin) else origin
             return Bwrap(path=str(path), origin=str(origin), version=version, digest=f"sha256:{digest}")
     found = "; ".join(seen) or "there is none"
-    raise IsolationError(f"no bubblewrap 0.11 or newer: {found}", hint=REMEDY)
+    raise IsolationError(f"no bubblewrap {needed[0]}.{needed[1]} or newer: {found}", hint=REMEDY)
+
+
+def bwraps(search: str | None = None) -> list[tuple[Path, str | None]]:
+    """Every bubblewrap that is looked at, in that order, with its version; None where it does not run."""
+    return [(path, _version(path)) for path in _candidates(search)]
 
 
 def _candidates(search: str | None) -> list[Path]:
@@ -173,16 +193,24 @@ def arguments(
     return [*args, *overlay, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", INSIDE]
 
 
+def root_folders() -> list[str]:
+    """The folders of programs and libraries beside ``/usr``, where they are no links into it."""
+    places = [f"/{name}" for name in _ROOT_LINKS]
+    return [place for place in places if os.path.isdir(place) and not os.path.islink(place)]
+
+
+def etc_files(host_network: bool) -> list[str]:
+    """What is shown of ``/etc``."""
+    return [f"/etc/{name}" for name in (*_ETC, *(_ETC_HOST_NETWORK if host_network else ()))]
+
+
 def _system(host_network: bool) -> list[str]:
     args = []
-    for folder in FIXED_BINDS:
+    for folder in (*FIXED_BINDS, *root_folders()):
         args += ["--ro-bind", folder, folder]
     for name in _ROOT_LINKS:
-        place = f"/{name}"
-        if os.path.islink(place):
-            args += ["--symlink", os.readlink(place), place]
-        elif os.path.isdir(place):
-            args += ["--ro-bind", place, place]
-    for name in (*_ETC, *(_ETC_HOST_NETWORK if host_network else ())):
-        args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        if os.path.islink(f"/{name}"):
+            args += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+    for path in etc_files(host_network):
+        args += ["--ro-bind-try", path, path]
     return args

@@ -103,6 +103,7 @@ def launch(
     *,
     owner: Owner,
     mounts: Sequence[str],
+    around: Sequence[str] = (),
     mark: str,
     prelude: Sequence[str] = limiting(Resources(), gated=True),
     entered: Callable[[int], None] = lambda pid: None,
@@ -127,6 +128,7 @@ def launch(
             command,
             owner=owner,
             mounts=mounts,
+            around=around,
             prelude=prelude,
             extra=extra,
             inherit=inherit,
@@ -158,6 +160,7 @@ def prepared(
     *,
     owner: Owner,
     mounts: Sequence[str] = (),
+    around: Sequence[str] = (),
     prelude: Sequence[str] = limiting(Resources()),
     extra: Mapping[str, int] | None = None,
     inherit: Sequence[int] = (),
@@ -165,7 +168,8 @@ def prepared(
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """The words and the Popen options that start ``command`` in a sandbox, as the uid of ``owner``.
 
-    ``prelude`` becomes the command inside, ``extra`` are options of bubblewrap that take a descriptor.
+    ``around`` are words that bubblewrap is started by, as that uid. ``prelude`` becomes the command
+    inside, ``extra`` are options of bubblewrap that take a descriptor.
     """
     program = filter_program(sealed=sealed)
     own = {"--args": memory_file(b"".join(os.fsencode(arg) + b"\0" for arg in args))}
@@ -173,7 +177,7 @@ def prepared(
         own["--seccomp"] = memory_file(program)
     try:
         descriptors = {**own, **(extra or {})}
-        words = [bwrap.path, *(word for option, fd in descriptors.items() for word in (option, str(fd)))]
+        words = [*around, bwrap.path, *(word for option, fd in descriptors.items() for word in (option, str(fd)))]
         words += ["--", *prelude, *command]
         if owner.uid != os.geteuid():
             words = [*_mounting(mounts), *_dropping(owner), *words]
@@ -277,7 +281,7 @@ def _lines(fd: int) -> list[dict[str, Any]]:
 
 def refusal(said: str) -> InfraError:
     """bubblewrap ended before the agent did anything: from what it said, tell whose fault that is."""
-    text = printable(said.strip().replace("\n", "; "))[:500] or "it said nothing"
+    text = printable("; ".join(" ".join(line.split()) for line in said.strip().splitlines()))[:500] or "it said nothing"
     if any(word in text for word in ("uid map", "RTM_NEWADDR", "namespace", "Operation not permitted", "unshare")):
         return IsolationError(f"this machine refuses the sandbox: {text}", hint=_namespace_remedy())
     if any(word in text.lower() for word in ("overlay", "stage", "mount", "source path")):
@@ -296,5 +300,6 @@ def _namespace_remedy() -> str:
             "Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and a volume for"
         )
         lines.append("the stage root.")
+    lines.append("pytest-rollout doctor says more.")
     lines.append(REMEDY.splitlines()[-1])
     return "\n".join(lines)

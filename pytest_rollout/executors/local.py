@@ -1,13 +1,12 @@
 """The executor ``local``: a plain process on a copy of the baseline, without isolation.
 
-It keeps a suite runnable where there is no sandbox, only with ``--rollout-isolation=none``, and its
-results are marked untrusted. What an agent leaves running is looked for by the rollout's variable
-in its environment and killed; a process that clears its environment can escape that.
+It keeps a suite runnable where there is no sandbox, only where ``--rollout-isolation`` is ``none`` or
+``preferred``, and its results are marked untrusted. What an agent leaves running is looked for by the
+rollout's variable in its environment and killed; a process that clears its environment can escape that.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
@@ -20,76 +19,45 @@ from pathlib import Path
 import msgspec
 
 from pytest_rollout.bundle import Ended
-from pytest_rollout.errors import EvidenceError, HostError, InfraError, SpawnError, StageError
-from pytest_rollout.executors.account import Account
+from pytest_rollout.errors import HostError, SpawnError
+from pytest_rollout.executors.account import Account, account_of_copy
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop, drain
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended, reap, usage_of
+from pytest_rollout.executors.rungs import enforced
 from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.executors.trees import Copies, give_tree
 from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline, freeze
-from pytest_rollout.stage.copying import copy_tree
-from pytest_rollout.stage.layers import merge_layer
 from pytest_rollout.stage.leftovers import MARK, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
-from pytest_rollout.stage.tree import Bound
-from pytest_rollout.stage.usage import taken
-from pytest_rollout.stage.view import CopyView, View
+from pytest_rollout.stage.view import View
 
 __all__ = ["LocalExecutor"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
-
-_UNCOPIED = "what the agent left can't be copied for an evaluation"
 
 
 class LocalExecutor:
     """No isolation: the agent runs as this user, with this user's rights."""
 
-    info = ExecutorInfo(name="local", trusted=False)
+    info = ExecutorInfo(name="local", trusted=False, rung=5, levels=enforced(5), mounts=False)
 
     def __init__(self, root: StageRoot) -> None:
-        self._root = root
+        give = (lambda path: give_tree(0, 0, path)) if os.geteuid() == 0 else None
+        self._root, self._trees = root, Copies(root, "home", "tmp", give=give)
 
     def prepare(self, workspace: Path | None) -> Baseline:
         return freeze(self._root, workspace)
 
     def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
-        return self._copied(baseline.path, baseline, layers)
+        return self._trees.provision(baseline, layers)
 
     def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
-        opening = ["chmod", "-R", "u+rwX", "--", f"{stage.path}/copy"]  # what the agent closed, it closed for itself
-        subprocess.run(opening, capture_output=True, check=False)
-        try:
-            return self._copied(f"{stage.path}/copy", stage.baseline, layers)
-        except Bound as bound:
-            what = "levels of folders" if bound.what == "depth" else bound.what
-            raise EvidenceError(f"{_UNCOPIED}: more than {bound.limit} {what}") from None
-        except InfraError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENAMETOOLONG:
-                raise EvidenceError(
-                    "what the agent left can't be copied for an evaluation: a path is too long"
-                ) from None
-            error.forgeable = True  # the agent may have filled the disk, say
-            raise
-
-    def _copied(self, tree: str, baseline: Baseline, layers: Sequence[str]) -> Stage:
-        path = self._root.new_stage("home", "tmp", ours=True)
-        try:
-            copy_tree(tree, f"{path}/copy")
-            for layer in layers:
-                merge_layer(layer, f"{path}/copy")
-        except Bound:
-            remove_tree(path)
-            raise
-        except OSError as error:
-            remove_tree(path)
-            kind = HostError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StageError
-            raise kind(f"the stage can't be made: {error}") from error
-        return Stage(path=path, baseline=baseline)
+        return self._trees.above(stage, layers)
 
     def layer(self, write: Callable[[str], None]) -> str:
         return self._root.new_layer(write)
@@ -105,7 +73,7 @@ class LocalExecutor:
         mark = os.path.basename(stage.path)
         env = {"HOME": f"{stage.path}/home", "TMPDIR": f"{stage.path}/tmp", **command.env, MARK: mark}
         machine, began = Machine(), time.monotonic()
-        with closing(_account(command.resources, mark, f"{stage.path}/copy")) as account:
+        with closing(account_of_copy(command.resources, mark, f"{stage.path}/copy")) as account:
             process = self._start(command, account, env, f"{stage.path}/copy")
             stop, cpu = self._drain(process, (stdout, stderr), mark, began + command.wall, cancel, account)
             duration, code = time.monotonic() - began, process.returncode
@@ -194,7 +162,7 @@ class LocalExecutor:
             raise HostError(f"no process could be started: {error.strerror}") from error
 
     def view(self, stage: Stage) -> View:
-        return CopyView(f"{stage.path}/copy", stage.baseline.path)
+        return self._trees.view(stage)
 
     def keep(self, stage: Stage) -> str:
         return self._root.keep(stage.path)
@@ -204,17 +172,6 @@ class LocalExecutor:
 
     def close(self) -> None:
         self._root.close()
-
-
-def _account(resources: Resources, name: str, copy: str) -> Account:
-    """What the agent adds to the copy is counted only where that is limited: it means to walk all of the copy."""
-    if resources.disk is None and resources.files is None:
-        return Account(resources, name, None)
-    top = os.open(copy, os.O_PATH | os.O_DIRECTORY)
-    try:
-        return Account(resources, name, copy, before=taken(top))
-    finally:
-        os.close(top)
 
 
 def kill_tree(leader: int, mark: str) -> None:

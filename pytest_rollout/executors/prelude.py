@@ -6,13 +6,16 @@ the host's user. A limit of the machine's that is lower stays in force.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 from pytest_rollout.limits import Resources
 
-__all__ = ["MAX_PROCESSES", "data_bound", "limiting"]
+__all__ = ["MAX_PROCESSES", "data_bound", "limiting", "with_odd_names"]
 
 MAX_PROCESSES = 1024  # where a task says nothing: no fork bomb makes the machine unusable
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _BLOCK, _KILO = 512, 1024
 _MORE_DATA = 64 * 2**20
 _CPU_GRACE = 5  # seconds from SIGXCPU to SIGKILL
@@ -47,6 +50,12 @@ def limiting(
         parts += [f"ulimit -S -t {seconds}", f"ulimit -H -t {seconds + _CPU_GRACE}"]
     settings = "; ".join(f"{{ {part}; }} 2>/dev/null" for part in parts)
     return ("sh", "-c", f"{settings}; {_GATE if gated else _OPEN}", "sh")
+
+
+def with_odd_names(env: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command with the variables that a shell before it would drop: those whose names it can't use."""
+    odd = [f"{name}={value}" for name, value in env.items() if not _NAME.fullmatch(name)]
+    return ("env", *odd, *argv) if odd else tuple(argv)
 
 
 def data_bound(memory: int) -> int:

@@ -20,6 +20,7 @@ import msgspec
 from pytest_rollout.bundle import Ended
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.rungs import Level, enforced
 from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline
 from pytest_rollout.stage.view import View
@@ -29,20 +30,33 @@ __all__ = ["Bind", "Command", "Executor", "ExecutorInfo", "Stage"]
 
 
 class ExecutorInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is recorded of an executor. ``trusted`` is false where the agent is not isolated."""
+    """What is recorded of an executor. ``trusted`` is false where the agent is not isolated.
+
+    ``levels`` says how far each guarantee (:mod:`.rungs`) is enforced; ``mounts`` says that binds appear
+    at their targets: else they are where they are on the host.
+    """
 
     name: str
     trusted: bool
+    levels: dict[str, Level] = msgspec.field(default_factory=lambda: enforced(1))
+    mounts: bool = True
+    tool: str = "bwrap"
     rung: int | None = None
     path: str | None = None
     version: str | None = None
     digest: str | None = None
 
+    @property
+    def unenforced(self) -> tuple[str, ...]:
+        """The guarantees that it does not give, or not wholly."""
+        return tuple(name for name, level in self.levels.items() if level != "yes")
+
     def describe(self) -> str:
         """For a header line: ``sandbox (rung 1, bwrap 0.11.0)``."""
-        if self.rung is None:
+        if self.version is None:
             return f"{self.name} (no isolation, untrusted)"
-        return f"{self.name} (rung {self.rung}, bwrap {self.version})"
+        missing = f"; not enforced: {', '.join(self.unenforced)}" if self.unenforced else ""
+        return f"{self.name} (rung {self.rung}, {self.tool} {self.version}{missing})"
 
 
 class Bind(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,53 +1,58 @@
-"""The executor ``sandbox``: bubblewrap over a kernel overlay, for root and ordinary users alike.
+"""The executor ``sandbox``: bubblewrap over a stage, for root and ordinary users alike: rungs 1 to 3.
 
-The overlay is made inside the sandbox's own namespaces, with its upper layer in a folder of the
-host: no mount on the host, no root needed, and the changes are there to be read afterwards. Root's
-agents run as uid 65534, never as root.
+No mount is made on the host and no root is needed; what an agent changed is in a folder of the host
+to be read afterwards. Root's agents run as uid 65534, never as root. Rungs differ in how the tree of
+the stage is made (:mod:`.trees`); what confines a command in it is the same.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 from pytest_rollout.bundle import Ended, Usage
 from pytest_rollout.errors import HostError, StageError
-from pytest_rollout.executors.account import Account
+from pytest_rollout.executors.account import Account, account_of_copy
 from pytest_rollout.executors.bwrap import INSIDE, PROMPT, TMP_BYTES, Bwrap, arguments, reachable
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop, drain
 from pytest_rollout.executors.launch import Sandbox, Status, launch, local_mounts
+from pytest_rollout.executors.prelude import with_odd_names
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended, usage_of
+from pytest_rollout.executors.trees import Copies, InnerOverlay, OuterOverlay, Trees, give_tree
 from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline, freeze
 from pytest_rollout.stage.leftovers import note_tree
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
-from pytest_rollout.stage.view import OverlayView, View
+from pytest_rollout.stage.view import View
 
 __all__ = ["SandboxExecutor"]
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-
 
 class SandboxExecutor:
-    """Rung 1 of isolation: bubblewrap 0.11 or newer with ``--overlay``."""
+    """bubblewrap around a stage. ``rung`` 1: it makes the overlay; 2: we do, around it; 3: the stage is a copy."""
 
-    def __init__(self, root: StageRoot, bwrap: Bwrap) -> None:
+    def __init__(self, root: StageRoot, bwrap: Bwrap, rung: Literal[1, 2, 3] = 1) -> None:
         self._root, self._bwrap = root, bwrap
+        self._trees: Trees
+        if rung == 3:
+            self._trees = Copies(root, give=self._give)
+        else:
+            self._trees = InnerOverlay(root) if rung == 1 else OuterOverlay(root)
         self._own_net = _inode("/proc/self/ns/net")
         self.info = ExecutorInfo(
             name="sandbox",
             trusted=True,
-            rung=1,
+            rung=rung,
             path=bwrap.origin,
             version=bwrap.version,
             digest=bwrap.digest,
@@ -57,10 +62,15 @@ class SandboxExecutor:
         return freeze(self._root, workspace)
 
     def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
-        return Stage(path=self._root.new_stage("u", "w"), baseline=baseline, layers=tuple(layers))
+        return self._trees.provision(baseline, layers)
 
     def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
-        return self.provision(stage.baseline, (*stage.layers, f"{stage.path}/u", *layers))
+        return self._trees.above(stage, layers)
+
+    def _give(self, path: str) -> None:
+        owner = self._root.owner
+        if owner.uid != os.geteuid():
+            give_tree(owner.uid, owner.gid, path)
 
     def layer(self, write: Callable[[str], None]) -> str:
         return self._root.new_layer(write)
@@ -75,19 +85,19 @@ class SandboxExecutor:
         prompt = self._write_prompt(stage, command.prompt)
         hidden = [self._root.owner.uid != os.geteuid() and not reachable(Path(bind.source)) for bind in command.binds]
         binds, mounts = local_mounts(command.binds, stage.path, hidden)
+        placed = self._trees.placed(stage, INSIDE, sealed=command.sealed)
         args = arguments(
-            overlay=_overlay(stage, sealed=command.sealed),
+            overlay=placed.arguments,
             env={"HOME": "/home/agent", "TMPDIR": "/tmp", **command.env},
             binds=binds,
             prompt=prompt,
             host_network=command.network == "host",
             scratch=_scratch(command.resources),
         )
-        odd = [f"{name}={value}" for name, value in command.env.items() if not _NAME.fullmatch(name)]
-        argv = ("env", *odd, *command.argv) if odd else command.argv  # a shell drops a name that it can't use itself
+        argv = with_odd_names(command.env, command.argv)
         machine, began = Machine(), time.monotonic()
         mark = os.path.basename(stage.path)
-        with closing(Account(command.resources, mark, f"{stage.path}/u")) as account:
+        with closing(self._account(command.resources, stage, mark)) as account:
 
             def entered(pid: int) -> None:
                 note_tree(stage.path, pid)
@@ -99,6 +109,7 @@ class SandboxExecutor:
                 argv,
                 owner=self._root.owner,
                 mounts=mounts,
+                around=placed.around,
                 mark=mark,
                 prelude=account.prelude(),
                 entered=entered,
@@ -111,6 +122,11 @@ class SandboxExecutor:
             status = sandbox.finish()
             usage = usage_of(account, machine, duration, None, stdout, stderr)
             return self._ended(command, stop, status, account, machine, usage, (stdout, stderr))
+
+    def _account(self, resources: Resources, stage: Stage, mark: str) -> Account:
+        if self.info.rung == 3:
+            return account_of_copy(resources, mark, f"{stage.path}/copy")
+        return Account(resources, mark, f"{stage.path}/u")
 
     def _drain(
         self, sandbox: Sandbox, streams: dict[int, Capture], deadline: float, cancel: Cancel, account: Account
@@ -170,28 +186,17 @@ class SandboxExecutor:
         return path
 
     def view(self, stage: Stage) -> View:
-        return OverlayView(f"{stage.path}/u", stage.baseline.path)
+        return self._trees.view(stage)
 
     def keep(self, stage: Stage) -> str:
         return self._root.keep(stage.path)
 
     def drop(self, stage: Stage) -> str | None:
-        try:
-            os.chmod(f"{stage.path}/w/work", 0o700)  # the kernel leaves it with mode 000
-        except OSError:
-            pass
+        self._trees.ready_to_drop(stage)
         return remove_tree(stage.path)
 
     def close(self) -> None:
         self._root.close()
-
-
-def _overlay(stage: Stage, *, sealed: bool) -> list[str]:
-    """bubblewrap's arguments that put the stage at its place, writable or not."""
-    lower = [word for layer in (stage.baseline.path, *stage.layers) for word in ("--overlay-src", layer)]
-    if sealed:
-        return [*lower, "--overlay-src", f"{stage.path}/u", "--ro-overlay", INSIDE]
-    return [*lower, "--overlay", f"{stage.path}/u", f"{stage.path}/w", INSIDE]
 
 
 def _scratch(resources: Resources) -> int:

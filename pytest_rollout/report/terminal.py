@@ -137,7 +137,7 @@ def closing_block(
         lines.append(f"waited for places: {sum(waits):.3g} s together, {max(waits):.3g} s at most")
     lines += _about_checks(results)
     if any(result.trusted is False for result in results):
-        lines.append("untrusted: the agents were not isolated")
+        lines.append("untrusted: the agents were not isolated, or not as far as their tasks ask")
     lines += _causes(infra)
     if lost:
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""

@@ -46,7 +46,11 @@ def test_the_agent_of_these_tests_leaves_a_file_when_it_runs(suite: Suite) -> No
     ("name", "value", "message"),
     [
         ("executor", "sandbx", "unknown executor 'sandbx'; valid: sandbox, local. Did you mean 'sandbox'?"),
-        ("isolation", "requird", "unknown isolation 'requird'; valid: required, none. Did you mean 'required'?"),
+        (
+            "isolation",
+            "requird",
+            "unknown isolation 'requird'; valid: required, preferred, none. Did you mean 'required'?",
+        ),
         ("keep", "some", "unknown keep 'some'; valid: failed, all, none."),
         ("samples", "0", f"'0' {COUNT}"),
         ("samples", "two", f"'two' {COUNT}"),

@@ -100,7 +100,7 @@ def test_the_closing_block_without_isolation(suite: Suite) -> None:
     assert ran.block() == [
         "1 rollout: 1 passed, 0 failed, 0 infra",
         "mean reward: 1 over 1 measured of 1",
-        "untrusted: the agents were not isolated",
+        "untrusted: the agents were not isolated, or not as far as their tasks ask",
         f"results: {results_line(ran)}",
     ]
 

@@ -31,6 +31,7 @@ from pytest_rollout.bundle import (
 from pytest_rollout.executors.bwrap import Bwrap, find_bwrap
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
+from pytest_rollout.executors.ladder import make
 from pytest_rollout.executors.local import LocalExecutor
 from pytest_rollout.executors.protocol import Bind, Command, Executor, Stage
 from pytest_rollout.executors.sandbox import SandboxExecutor
@@ -279,6 +280,34 @@ def sandbox(private_folder: Path, bwrap: Bwrap, tmp_path: Path) -> Iterator[Lab]
     """The executor ``sandbox``."""
     root = StageRoot(private_folder / "sandbox")
     lab = Lab(SandboxExecutor(root, bwrap), root, tmp_path)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def rung2(private_folder: Path, tmp_path: Path) -> Iterator[Lab]:
+    """Rung 2, with the oldest bubblewrap of this machine: the system's where there is one."""
+    yield from _of_rung(2, private_folder, tmp_path)
+
+
+@pytest.fixture
+def rung3(private_folder: Path, tmp_path: Path) -> Iterator[Lab]:
+    """Rung 3."""
+    yield from _of_rung(3, private_folder, tmp_path)
+
+
+@pytest.fixture
+def rung4(private_folder: Path, tmp_path: Path) -> Iterator[Lab]:
+    """Rung 4."""
+    yield from _of_rung(4, private_folder, tmp_path)
+
+
+def _of_rung(rung: int, private_folder: Path, tmp_path: Path) -> Iterator[Lab]:
+    folder = tmp_path / f"rung{rung}"
+    folder.mkdir()
+    name = "rung, 2:" if rung == 2 else f"rung{rung}"  # a name that means something in an overlay's options
+    root = StageRoot(private_folder / name)
+    lab = Lab(make(root, rung), root, folder)
     yield lab
     lab.close()
 

@@ -24,6 +24,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-samples",
         "--rollout-executor",
         "--rollout-isolation",
+        "--rollout-rung",
         "--rollout-keep",
         "--rollout-audit",
         "--rollout-controls",

@@ -16,14 +16,16 @@ import msgspec
 import pytest
 
 from pytest_rollout import __version__
-from pytest_rollout import run as module
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.attempt import Attempt
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError
+from pytest_rollout.executors import ladder
 from pytest_rollout.executors.cancel import Cancel
-from pytest_rollout.executors.protocol import Bind
+from pytest_rollout.executors.ladder import ISOLATED
+from pytest_rollout.executors.protocol import Bind, Executor
+from pytest_rollout.executors.rungs import unmet
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Job, Run
@@ -265,17 +267,18 @@ def test_stages_of_the_dead_are_counted_once(make_run: Make, private_folder: Pat
 PROBING = """
 import json, sys
 from pytest_rollout import run as module
+from pytest_rollout.executors import ladder
 from pytest_rollout.settings import Settings
 from pytest_rollout.store.records import Plan
 
-real = module.probe
+real = ladder.probe
 
 def probe(executor, root):
     with open(sys.argv[4], "a") as file:
         file.write("probed\\n")
     real(executor, root)
 
-module.probe = probe
+ladder.probe = probe
 run = module.Run(Settings(**json.loads(sys.argv[1])), sys.argv[2], sys.argv[3])
 run.prepare(reap=False)
 run.open(Plan(rollouts=()), {})
@@ -296,7 +299,7 @@ def test_one_probe_for_all_processes(settings: Callable[..., Settings], tmp_path
 
 def test_one_probe_in_a_process(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     probes: list[object] = []
-    monkeypatch.setattr(module, "probe", lambda executor, root: probes.append(executor))
+    monkeypatch.setattr(ladder, "probe", lambda executor, root: probes.append(executor))
     run = make_run()
     assert run.executor() is run.executor()
     assert run.executor_info() == run.executor().info
@@ -308,13 +311,13 @@ def test_one_probe_in_a_process(make_run: Make, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_refusal_is_told_by_every_process(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    probes = []
+    probes: list[Executor] = []
 
-    def refuse(executor: object, root: object) -> None:
+    def refuse(executor: Executor, root: object) -> None:
         probes.append(executor)
         raise IsolationError("it does not hold", hint="do this")
 
-    monkeypatch.setattr(module, "probe", refuse)
+    monkeypatch.setattr(ladder, "probe", refuse)
     for worker in ("main", "gw0"):
         run = make_run(worker=worker)
         for _ in range(2):
@@ -324,22 +327,55 @@ def test_a_refusal_is_told_by_every_process(make_run: Make, monkeypatch: pytest.
         info = run.executor_info()
         assert isinstance(info, InfraError)
         assert info.kind == "isolation"
-    assert len(probes) == 1
+    assert [executor.info.rung for executor in probes] == list(ISOLATED)
 
 
 def test_another_kind_of_refusal_stays_what_it_is(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(executor: object, root: object) -> None:
         raise HostError("no process could be started")
 
-    monkeypatch.setattr(module, "probe", refuse)
+    monkeypatch.setattr(ladder, "probe", refuse)
     for worker in ("main", "gw0"):
         info = make_run(worker=worker).executor_info()
         assert isinstance(info, InfraError)
         assert (info.kind, info.message) == ("host", "no process could be started")
 
 
+def test_where_isolation_is_preferred_the_last_rung_is_none(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(executor: Executor, root: object) -> None:
+        raise IsolationError(f"rung {executor.info.rung} does not hold")
+
+    monkeypatch.setattr(ladder, "probe", refuse)
+    for worker in ("main", "gw0"):
+        info = make_run(worker=worker, isolation="preferred").executor().info
+        assert (info.name, info.rung, info.trusted) == ("local", 5, False)
+    with pytest.raises(IsolationError) as caught:
+        make_run("2026-11-29T22-08-02Z-00000000", isolation="preferred", rung=3).executor()
+    assert (caught.value.message, caught.value.hint) == ("rung 3 does not hold", "")
+
+
+def test_a_task_that_asks_for_more_than_the_rung_enforces_is_refused_where_that_is_required(
+    make_run: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(executor: Executor, root: object) -> None:
+        if executor.info.rung != 4:
+            raise IsolationError(f"rung {executor.info.rung} does not hold")
+
+    monkeypatch.setattr(ladder, "probe", refuse)
+    run = make_run()
+    with pytest.raises(IsolationError) as caught:
+        run.rollout(job(), NoopAgent(), Cancel())
+    missing = ", ".join(unmet(run.executor().info.unenforced, "none"))
+    assert caught.value.message == f"rung 4 does not enforce what the task asks for: {missing}"
+    assert caught.value.hint.splitlines() == [
+        *(f"Rung {number} does not hold here: rung {number} does not hold" for number in (1, 2, 3)),
+        "What to do about it: pytest-rollout doctor",
+    ]
+    assert list((run.stage_root / "stages").iterdir()) == []
+
+
 def test_without_isolation_nothing_is_probed(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "probe", lambda executor, root: pytest.fail("it was probed"))
+    monkeypatch.setattr(ladder, "probe", lambda executor, root: pytest.fail("it was probed"))
     run = make_run(**LOCAL)
     assert run.executor().info.name == "local"
     assert not (run.folder.path / "probe.json").exists()

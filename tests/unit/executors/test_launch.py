@@ -124,6 +124,7 @@ def test_the_remedy_for_ubuntu_is_named_where_its_switch_is_there(monkeypatch: p
         "Ubuntu: install an AppArmor profile for bwrap, or: sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         "Docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and a volume for",
         "the stage root.",
+        "pytest-rollout doctor says more.",
         "To run without isolation (results are marked untrusted): --rollout-executor=local --rollout-isolation=none",
     ]
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,13 +17,14 @@ from pytest_rollout.errors import EvidenceError, HostError, SpawnError, StageErr
 from pytest_rollout.executors import local as module
 from pytest_rollout.executors.local import LocalExecutor, kill_tree
 from pytest_rollout.executors.protocol import ExecutorInfo
+from pytest_rollout.executors.rungs import enforced
 
 if TYPE_CHECKING:
     from tests.unit.conftest import Lab
 
 
 def test_what_it_says_of_itself(local: Lab) -> None:
-    assert local.executor.info == ExecutorInfo(name="local", trusted=False)
+    assert local.executor.info == ExecutorInfo(name="local", trusted=False, rung=5, levels=enforced(5), mounts=False)
     assert local.executor.info.describe() == "local (no isolation, untrusted)"
     ended = local.run("true").ended
     assert ended.tree_dead is None  # it can't be known
@@ -98,17 +99,20 @@ def test_a_baseline_that_is_gone_leaves_no_half_made_stage(local: Lab) -> None:
     assert list(local.root.stages.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded")])
-def test_a_full_disk_is_the_hosts_failure(local: Lab, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise error
-
+@pytest.mark.parametrize("said", ["No space left on device", "Disk quota exceeded"])
+def test_a_full_disk_is_the_hosts_failure(local: Lab, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     baseline = local.executor.prepare(local.workspace({"a": "x", "d/b": "y"}))
-    for name in ("shutil.copy2", "os.pwrite"):
-        monkeypatch.setattr(name, full)
+    run, line = subprocess.run, f"cp: error writing '/x/a': {said}"
+
+    def full(words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        if words[0] != "cp":
+            return run(words, **options)
+        return run(["sh", "-c", f'echo "{line}" >&2; echo more >&2; exit 1'], **options)
+
+    monkeypatch.setattr(subprocess, "run", full)
     with pytest.raises(HostError) as caught:
         local.executor.provision(baseline)
-    assert str(caught.value) == f"the stage can't be made: {error}"
+    assert str(caught.value) == f"the stage can't be made: {line}"
     assert list(local.root.stages.iterdir()) == []
 
 

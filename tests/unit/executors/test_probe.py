@@ -13,6 +13,7 @@ from pytest_rollout.errors import HostError, IsolationError, StageError
 from pytest_rollout.executors import launch as launching
 from pytest_rollout.executors import sandbox as module
 from pytest_rollout.executors.bwrap import REMEDY, Bwrap, arguments
+from pytest_rollout.executors.landlock import LandlockExecutor
 from pytest_rollout.executors.probe import probe
 from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.stage.root import StageRoot
@@ -112,7 +113,7 @@ def test_an_overlay_whose_changes_are_not_on_the_host(sandbox: Lab, change: Call
         return [*args[:at], "--tmp-overlay", *args[at + 3 :]]
 
     change(in_memory)
-    assert complaint(sandbox) == "the overlay of the stage does not show its changes on the host"
+    assert complaint(sandbox) == "the tree of the stage does not show its changes on the host"
 
 
 def test_a_stage_that_can_not_be_written(sandbox: Lab, change: Callable[..., None]) -> None:
@@ -131,6 +132,34 @@ def test_a_recipe_that_can_not_be_mounted(sandbox: Lab, change: Callable[..., No
     with pytest.raises(StageError, match="the stage can't be mounted"):
         probed(sandbox)
     assert list(sandbox.root.stages.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "rights", "said"),
+    [
+        ("canary", "read", "a file of the host was read"),
+        ("", "read", "a file of the host was read; a folder of the host was read"),
+        ("canary-shared", "device", "a file of the host was changed"),
+    ],
+)
+def test_a_landlock_that_lets_something_through(
+    rung4: Lab, monkeypatch: pytest.MonkeyPatch, place: str, rights: str, said: str
+) -> None:
+    assert isinstance(rung4.executor, LandlockExecutor)
+    if ROOT:
+        rung4.root.path.chmod(0o755)
+    probe(rung4.executor, rung4.root)
+    spec = rung4.executor._spec
+
+    def leaky(*given: Any) -> dict[str, Any]:
+        found = spec(*given)
+        return {**found, "rules": [*found["rules"], [str(rung4.root.path / place), rights]]}
+
+    monkeypatch.setattr(rung4.executor, "_spec", leaky)
+    with pytest.raises(IsolationError) as caught:
+        probe(rung4.executor, rung4.root)
+    assert caught.value.message == f"the sandbox does not hold: {said}"
+    assert list(rung4.root.stages.iterdir()) == []
 
 
 def test_a_bubblewrap_that_is_refused(stage_root: StageRoot, private_folder: Path) -> None:

@@ -250,7 +250,9 @@ def test_only_forgeable_infrastructure(block: Callable[..., list[str]]) -> None:
 def test_agents_that_were_not_isolated_are_told(
     block: Callable[..., list[str]], trusted: bool | None, said: bool
 ) -> None:
-    assert ("untrusted: the agents were not isolated" in block({}, {"trusted": trusted})) is said
+    assert (
+        "untrusted: the agents were not isolated, or not as far as their tasks ask" in block({}, {"trusted": trusted})
+    ) is said
 
 
 def test_bodies_that_crashed_on_what_the_agent_left_are_counted(block: Callable[..., list[str]]) -> None:
