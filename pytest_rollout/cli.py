@@ -1,4 +1,4 @@
-"""The console tool ``pytest-rollout``: list runs and rollouts, show one, look at what it left."""
+"""The console tool ``pytest-rollout``: list runs and rollouts, show one, look at what it left, examine the machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import msgspec
 
 from pytest_rollout import __version__
 from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.doctor.examination import examine
+from pytest_rollout.doctor.text import lines
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
 from pytest_rollout.outcome import means
@@ -33,7 +35,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the console tool; returns its exit status (2 for a mistake, else 0 or the command's own)."""
+    """Run the console tool; returns its exit status (2 for a mistake, else 0 or what the verb says)."""
     words, command = _split(sys.argv[1:] if arguments is None else list(arguments))
     options = _parser().parse_args(words)
     options.command = [*getattr(options, "command", ()), *command]
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytest-rollout", description="Look at the results of pytest-rollout.")
     parser.add_argument("--version", action="version", version=f"pytest-rollout {__version__}")
     parser.add_argument("--dir", help="folder of the results (default: .rollout here, or in a folder above)")
-    verbs = parser.add_subparsers(required=True, metavar="list | show | inspect")
+    verbs = parser.add_subparsers(required=True, metavar="list | show | inspect | doctor")
 
     verb = verbs.add_parser("list", help="list the runs, or the rollouts of one run")
     verb.add_argument("run", nargs="?", help="a run: its name, a unique prefix, its digits, or 'last'")
@@ -81,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--stage-root", help="where stages lie, if the ini key rollout_stage_root was set")
     verb.add_argument("command", nargs="*", metavar="-- CMD", help="the command, behind --")
     verb.set_defaults(action=_inspect, mistake=verb.error)
+
+    verb = verbs.add_parser("doctor", help="say how well this machine isolates agents, and what to do about it")
+    verb.add_argument("--stage-root", help="where stages lie, if the ini key rollout_stage_root was set")
+    verb.add_argument("--json", action="store_true", help="one JSON object")
+    verb.set_defaults(action=_doctor)
     return parser
 
 
@@ -200,7 +207,7 @@ def _show(options: argparse.Namespace, results: ResultsFolder) -> int:
 
 def _show_bundle(bundle: BundleRecord) -> None:
     _say(f"termination  {bundle.termination}, exit code {bundle.exit_code}, {bundle.times.duration:.3f} s")
-    trust = "trusted" if bundle.trusted else "untrusted: not isolated"
+    trust = "trusted" if bundle.trusted else "untrusted: not isolated as its task asks"
     rung = f" rung {bundle.rung}" if bundle.rung is not None else ""
     _say(f"executor     {bundle.pins.executor}{rung}, {trust}")
     _say(f"environment  {bundle.pins.environment_revision}")
@@ -225,6 +232,16 @@ def _inspect(options: argparse.Namespace, results: ResultsFolder) -> int:
         raise RolloutError(f"{result.rollout} left nothing: {result.message}")
     root = Path(options.stage_root) if options.stage_root else None
     return inspect(run.path / result.folder, options.command, stage_root=root)
+
+
+def _doctor(options: argparse.Namespace, _: ResultsFolder) -> int:
+    """0 where ``--rollout-isolation=required`` runs a task without network here, else 1."""
+    found = examine(Path(options.stage_root).absolute() if options.stage_root else None)
+    if options.json:
+        _say(json.dumps(msgspec.to_builtins(found), indent=2))
+    else:
+        _say("\n".join(lines(found)))
+    return 0 if found.required_holds else 1
 
 
 if __name__ == "__main__":

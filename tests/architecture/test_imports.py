@@ -76,14 +76,21 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "report": (("report",), ("values", "store")),
     # From a verdict to records.
     "recording": (("recording",), ("values", "store")),
+    # Which rung of isolation a run has.
+    "isolation": (("isolation",), ("values", "settings", "stage", "executors", "store")),
     # A session's settings, folder, agents and executor.
     "run": (
         ("run",),
-        ("values", "settings", "sources", "stage", "executors", "capacity", "agents", "store", "attempt", "recording"),
+        (
+            *("values", "settings", "sources", "stage", "executors", "capacity", "agents", "store", "attempt"),
+            *("recording", "isolation"),
+        ),
     ),
     # A command in a view of what a rollout left.
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),
-    "cli": (("cli",), ("values", "store", "report", "inspection")),
+    # How well a machine isolates, and what to do about it.
+    "doctor": (("doctor",), ("stage", "executors")),
+    "cli": (("cli",), ("values", "store", "report", "inspection", "doctor")),
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),
