@@ -237,6 +237,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("console-tool", "## list", lambda: arguments(verbs()["list"])),
     ("console-tool", "## show", lambda: arguments(verbs()["show"])),
     ("console-tool", "## inspect", lambda: arguments(verbs()["inspect"])),
+    ("console-tool", "## doctor", lambda: arguments(verbs()["doctor"])),
     ("files-on-disk", "## bundle.json", lambda: fields(bundle.BundleRecord)),
     ("files-on-disk", "## Identity", lambda: fields(bundle.Identity)),
     ("files-on-disk", "## Pins", lambda: fields(bundle.Pins)),
