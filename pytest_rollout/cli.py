@@ -238,9 +238,9 @@ def _doctor(options: argparse.Namespace, _: ResultsFolder) -> int:
     """0 where ``--rollout-isolation=required`` runs a task without network here, else 1."""
     found = examine(Path(options.stage_root).absolute() if options.stage_root else None)
     if options.json:
-        _say(json.dumps(msgspec.to_builtins(found), indent=2))
+        print(_json(found, 2))
     else:
-        _say("\n".join(lines(found)))
+        _say(inert_text("\n".join(lines(found))))
     return 0 if found.required_holds else 1
 
 
