@@ -37,8 +37,9 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "keep_runs",
         "audit_repeats",
         "pools",
+        "redact",
     }
-    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools"]
+    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "redact"]
     assert [knob.name for knob in KNOBS if knob.flag] == ["audit"]
 
 
