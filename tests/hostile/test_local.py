@@ -77,9 +77,9 @@ def test_what_is_not_held_without_isolation_is_admitted(suite: Suite) -> None:
     assert ran.results["test_is_too_deep_to_be_copied"].message == why
     for node in OF_LOCAL:
         bundle = ran.bundle(node)
-        assert (bundle.trusted, bundle.rung, bundle.tree_dead) == (False, None, None)
+        assert (bundle.trusted, bundle.rung, bundle.tree_dead) == (False, 5, None)
         assert bundle.controls["network"].observed == "host"
         assert bundle.controls["pid_namespace"].observed == "unknown"
         assert not ran.results[node].trusted
-    assert "untrusted: the agents were not isolated" in ran.block()
+    assert "untrusted: the agents were not isolated, or not as far as their tasks ask" in ran.block()
     assert left_of_stages(suite) == []
