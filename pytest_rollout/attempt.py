@@ -39,6 +39,7 @@ from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.collect import CollectBounds, collect
+from pytest_rollout.stage.kept import name_keeper
 from pytest_rollout.stage.layers import protected
 from pytest_rollout.stage.reader import StageReader
 from pytest_rollout.store.folder import write_record
@@ -123,6 +124,7 @@ class Attempt:
             if self.record is not None:
                 self.record = msgspec.structs.replace(self.record, stage=place)
                 write_record(self.folder / "bundle.json", self.record, redactor=self.redactor)
+            name_keeper(place, self.folder)
             return
         problem = executor.drop(stage)
         self.journal.event("dropped")
@@ -175,6 +177,8 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
     baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
     if attempt.waited:
         journal.event("waited", seconds=round(attempt.waited, 3))
+    if baseline.note:
+        journal.event("rebuilt", note=baseline.note)
     stage = executor.provision(baseline)
     attempt.holds(executor, stage)
     journal.event("provisioned", environment_revision=baseline.revision, executor=executor.info.name)
@@ -219,6 +223,7 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         changes=collected.changes,
         findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken)),
         invalid_actions=len(broken) if task.protect else None,
+        warnings=(baseline.note,) if baseline.note else (),
     )
     write_record(attempt.folder / "bundle.json", attempt.record, redactor=redactor)
     attempt.infra = infra

@@ -68,9 +68,11 @@ class Capacity:
                 fd = os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return fd
+                    if os.fstat(fd).st_nlink:  # else somebody pruned it just now, and another one is the place
+                        return fd
                 except BlockingIOError:
-                    os.close(fd)
+                    pass
+                os.close(fd)
             if cancel.is_set or select.select([cancel.fileno()], [], [], wait)[0]:
                 raise Cancelled("the session ended while the rollout waited for a place")
             wait = min(2 * wait, _LONGEST)

@@ -60,6 +60,7 @@ def result_of(
     bundle: BundleRecord | None = None,
     folder: str | None = None,
     in_process: bool = False,
+    warnings: tuple[str, ...] = (),
 ) -> Result:
     """The line of results of a judged rollout; ``folder`` is relative to the run's."""
     return Result(
@@ -85,6 +86,7 @@ def result_of(
         in_process=in_process,
         audit=bundle.audit if bundle is not None else None,
         time=utc_now(),
+        warnings=warnings,
     )
 
 

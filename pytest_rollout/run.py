@@ -22,7 +22,7 @@ from pytest_rollout.agents.paths import is_below
 from pytest_rollout.agents.protocol import Agent, Episode
 from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
-from pytest_rollout.bundle import AuditVerdict
+from pytest_rollout.bundle import AuditVerdict, BundleRecord
 from pytest_rollout.capacity import SLOTS, Capacity
 from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError
 from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
@@ -39,10 +39,11 @@ from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.sources.prepare import prepared_source
-from pytest_rollout.stage.removal import remove_tree
+from pytest_rollout.stage.holds import Holds
+from pytest_rollout.stage.kept import remove_kept
 from pytest_rollout.stage.root import SOURCES, StageRoot, default_root
 from pytest_rollout.store.facts import FactsFolder
-from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
 from pytest_rollout.store.records import Plan, Result, RunRecord
 from pytest_rollout.task import Archive, Folder, Git, Task
@@ -81,6 +82,8 @@ class Run:
         self._refusal: InfraError | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
+        self._told: set[str] = set()
+        self._holds = Holds(self.stage_root)
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
         self._capacity = Capacity(self.stage_root / "slots", sizes) if sizes else None
 
@@ -100,7 +103,7 @@ class Run:
 
         Raises ConfigError, StageError and HostError.
         """
-        return prepared_source(asked, self.stage_root / SOURCES, self.name)
+        return prepared_source(asked, self.stage_root / SOURCES, self.name, self._holds.hold)
 
     def check_hidden(self, files: set[Path], hidden: set[Path], agents: list[AgentConfig | Agent]) -> None:
         """Refuse to run where an agent could read the suite, the results or other stages.
@@ -302,9 +305,16 @@ class Run:
             bundle=bundle,
             folder=folder,
             in_process=in_process,
+            warnings=self._news(bundle),
         )
         self.append(result)
         return result
+
+    def _news(self, bundle: BundleRecord | None) -> tuple[str, ...]:
+        """The warnings of a bundle that no earlier result of this process had: what is told once is told."""
+        found = tuple(text for text in (bundle.warnings if bundle is not None else ()) if text not in self._told)
+        self._told.update(found)
+        return found
 
     def append(self, result: Result) -> None:
         """Add a line to this process's results, and see it on the disk."""
@@ -317,20 +327,14 @@ class Run:
     def prune(self) -> list[str]:
         """Remove the oldest runs beyond ``rollout_keep_runs``, with the stages that they kept."""
         for run in self.results.surplus(self.settings.keep_runs):
-            for bundle in run.path.glob("rollouts/*/*/*/bundle.json"):
-                self._remove_kept(bundle)
+            for stage in kept_stages(run):
+                if self._root is not None and stage.parent == self._root.kept:
+                    remove_kept(stage)
         return self.results.prune(self.settings.keep_runs)
 
-    def _remove_kept(self, bundle: Path) -> None:
-        try:
-            stage = json.loads(bundle.read_bytes()).get("stage")
-        except (OSError, ValueError):
-            return
-        if stage and self._root is not None and Path(stage).parent == self._root.kept:
-            remove_tree(stage)
-
     def close(self) -> None:
-        """Give back the journal and the executor; may be called twice."""
+        """Give back the journal, the executor and the sources; may be called twice."""
+        self._holds.close()
         if self._journal is not None:
             self._journal.close()
             self._journal = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from pytest_rollout.bundle import Before, Change, ChangeKind, FileType, Finding
-from pytest_rollout.stage.baseline import MAX_DEPTH, MAX_ENTRIES
+from pytest_rollout.stage.fingerprint import MAX_DEPTH, MAX_ENTRIES
 from pytest_rollout.stage.tree import Bound, TreeEntry, entries, link_target, lstat, reading, show, walk
 from pytest_rollout.stage.view import CopyView, OverlayView, View, is_opaque, is_whiteout
 

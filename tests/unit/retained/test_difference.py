@@ -90,7 +90,9 @@ def test_what_can_not_be_shown(work: Work) -> None:
     assert remove_tree(str(work.lab.root.baselines / revision)) is None
     gone = "the baseline is not on this machine any more"
     found = shown(left)
-    assert {path: one.missing for path, one in found.items() if one.missing == gone} == dict.fromkeys(("a.txt", "gone.txt", "run.sh"), gone)
+    assert {path: one.missing for path, one in found.items() if one.missing == gone} == dict.fromkeys(
+        ("a.txt", "gone.txt", "run.sh"), gone
+    )
     assert found["n"].patch is not None
 
 
