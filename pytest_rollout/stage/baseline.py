@@ -32,7 +32,7 @@ from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import SOURCES, StageRoot
 from pytest_rollout.stage.seal import intact, seal
 
-__all__ = ["Baseline", "fingerprint", "freeze"]
+__all__ = ["Baseline", "freeze"]
 
 _SETTLED = 2 * 10**9  # nanoseconds
 _LARGE = 200  # entries of a folder whose fingerprint is worth keeping

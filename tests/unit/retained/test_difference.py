@@ -105,7 +105,7 @@ def version(data: bytes | None) -> Version | None:
     new=st.none() | st.text("a\r\n\0", max_size=12).map(str.encode) | st.binary(max_size=8),
 )
 def test_every_form_of_a_text_has_one(old: bytes | None, new: bytes | None) -> None:
-    """The patch is rebuilt by its own rules: what it removes and keeps is the old text, what it adds and keeps the new."""
+    """By its own rules: what a patch removes and keeps is the old text, what it adds and keeps the new one."""
     patch = file_patch(b"f", version(old), version(new))
     if patch.added is None:
         assert b"GIT binary patch" in patch.data

@@ -20,7 +20,8 @@ import pytest
 from pytest_rollout.errors import ConfigError, HostError, StageError
 from pytest_rollout.stage import baseline as module
 from pytest_rollout.stage import fingerprint as bounds
-from pytest_rollout.stage.baseline import Baseline, fingerprint, freeze
+from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.fingerprint import fingerprint
 from pytest_rollout.stage.root import Owner, StageRoot
 
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"
@@ -173,7 +174,7 @@ def later() -> int:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Every folder whose content is read from here on."""
     read: list[Path] = []
-    real = module.fingerprint
+    real = fingerprint
 
     def counting(folder: Path) -> str:
         read.append(folder)
