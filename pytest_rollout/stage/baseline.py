@@ -140,9 +140,8 @@ def _verify(root: StageRoot, source: Path | None, revision: str, final: Path) ->
     if final.is_dir():
         if intact(final, place, lambda: _is_right(root, final, revision)):
             return
-        root.rebuilt[final.name] = (
-            f"the baseline {revision[:19]}… was not what its name says any more; it was made again"
-        )
+        said = f"the baseline {revision[:19]}… had been altered on this machine, and was made again"
+        root.rebuilt[final.name] = said
         os.rename(final, root.unfinished(final.name))
     root.remove_unfinished(final.name)
     _build(root, source, revision, final)

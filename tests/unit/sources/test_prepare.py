@@ -336,3 +336,28 @@ def test_the_repository_of_an_archive_is_left_out(tmp_path: Path, cache: Path, r
     assert found.notes == ("the repository (.git) of the archive is left out",)
     assert sorted(files(found)) == ["project/calc.py", "project/pkg/link", "project/pkg/run.sh"]
     assert not (Path(found.path) / "project/.git").exists()
+
+
+def test_a_source_that_was_altered_is_made_again(
+    repository: Path, cache: Path, tmp_path: Path, git: GitCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Git | Archive] = {
+        "commit": Git(str(repository), git(repository, "rev-parse", "v1")),
+        "branch": Git(str(repository), "fix"),
+        "archive": tar(tmp_path / "x.tar", {"calc.py": b"1"}, "w"),
+    }
+    held: list[str] = []
+    for kind, source in asked.items():
+        made = prepared_source(source, cache, "run", held.append)
+        assert Path(made.path).parent.name in held
+        right = files(made)
+        for alter in (Path.unlink, lambda place: place.write_text("x")):
+            alter(Path(made.path) / "calc.py")
+            module._looked_at.clear()  # another process
+            again = prepared_source(source, cache, "run", nobody)
+            assert files(again) == right, kind
+            assert again.notes == ("what was made ready of it had been altered on this machine, and was made again",)
+        module._looked_at.clear()
+        module._altered.clear()
+        assert prepared_source(source, cache, "run", nobody) == made
+    assert not [path.name for path in cache.iterdir() if path.name.startswith(".")]
