@@ -2,8 +2,8 @@
 
 ::
 
-    <root>/kept/<opaque>/          the stage
-    <root>/kept/<opaque>.keeper    the folder of the attempt whose record names it
+    <root>/kept/<opaque>/      the stage
+    <root>/keepers/<opaque>    the folder of the attempt whose record names it
 
 So a stage whose results somebody removed by hand is known for one that nobody wants.
 """
@@ -25,8 +25,14 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 
 def name_keeper(stage: str, attempt: Path) -> None:
     """Write beside a kept stage which attempt it is of. Raises OSError."""
+    place = _keeper(Path(stage))
     if os.path.isdir(stage):
-        Path(f"{stage}.keeper").write_bytes(os.fsencode(attempt.absolute()))
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        place.write_bytes(os.fsencode(attempt.absolute()))
+
+
+def _keeper(stage: Path) -> Path:
+    return stage.parent.parent / "keepers" / stage.name
 
 
 def is_kept_stage(stage: Path) -> bool:
@@ -42,7 +48,7 @@ def is_kept_stage(stage: Path) -> bool:
 def is_wanted(stage: Path) -> bool:
     """Whether the attempt that keeps a stage still names it, or that can't be told."""
     try:
-        attempt = Path(os.fsdecode(Path(f"{stage}.keeper").read_bytes()))
+        attempt = Path(os.fsdecode(_keeper(stage).read_bytes()))
     except OSError:
         return True  # an older version kept it, or it is being kept now
     try:
@@ -62,7 +68,7 @@ def remove_kept(stage: Path) -> str | None:
         pass
     problem = remove_tree(str(stage))
     if problem is None:
-        Path(f"{stage}.keeper").unlink(missing_ok=True)
+        _keeper(stage).unlink(missing_ok=True)
     return problem
 
 

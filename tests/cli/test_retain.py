@@ -151,7 +151,7 @@ def test_drop(tool: Tool, stages: str) -> None:
         assert first.endswith(" freed")
         assert second == f"{selectors[1]}: no stage was kept"
         assert not Path(stage).exists()
-        assert not Path(f"{stage}.keeper").exists()
+        assert not (Path(stages) / "keepers" / Path(stage).name).exists()
     finally:
         os.rename(aside, stage)  # other tests want it
     assert stage_of(tool, "test_fails") is None

@@ -184,7 +184,8 @@ def test_kept_stages(results: ResultsFolder, stages: Path) -> None:
         ("stage without results", kept[2].name),
     ]
     runs[0].release()
-    assert sorted((stages / "kept").iterdir()) == sorted([kept[0], Path(f"{kept[0]}.keeper"), unknown])
+    assert sorted((stages / "kept").iterdir()) == sorted([kept[0], unknown])
+    assert os.listdir(stages / "keepers") == [kept[0].name]
 
 
 def test_without_a_stage_root(results: ResultsFolder, stages: Path) -> None:
