@@ -144,7 +144,7 @@ class _Plan:
             if is_after(found, change):
                 self.already.append(change)
                 return None
-            if not is_before(found, change.before):
+            if not is_before(found, change.before) and not (found is None and _swaps(change)):
                 unknown = change.before is not None and change.before.type == "file" and change.before.sha256 is None
                 more = " (its content is not in the record)" if unknown else ""
                 return f"expected {of_before(change.before)}{more}, found {of_found(found)}"
@@ -213,7 +213,7 @@ class _Plan:
                 if step.path in prepared:
                     self._target.place(prepared[step.path], step.path, step.seen)
                 elif step.change.kind != "deleted" and step.change.type == "dir" and step.seen is None:
-                    self._target.make_folder(step.path)
+                    self._target.make_folder(step.path, _new_mode(step))
         for step in reversed(self.steps):
             if step.change.kind != "deleted" and step.path not in prepared:
                 with _named(step):
@@ -233,6 +233,12 @@ def _named(step: _Step) -> Iterator[None]:
         yield
     except Moved as error:
         raise Moved(f"{step.change.path}: {error}") from None
+
+
+def _swaps(change: Change) -> bool:
+    """Whether a folder takes the place of something else, or the other way round: between the two is nothing."""
+    before = change.before
+    return change.kind == "modified" and before is not None and (before.type == "dir") is not (change.type == "dir")
 
 
 def _goes(step: _Step) -> bool:

@@ -187,13 +187,18 @@ class Target:
         finally:
             os.close(parent)
 
-    def make_folder(self, path: bytes) -> None:
-        """Make a folder, open to us until :meth:`set_mode`."""
+    def make_folder(self, path: bytes, mode: int) -> None:
+        """Make a folder, open to us whatever its mode until :meth:`set_mode`."""
         parent, name = self._parent(path)
         try:
             os.mkdir(name, 0o700, dir_fd=parent)
             self._then(path, lambda at: os.rmdir(name, dir_fd=at))
             self._own_as(name, parent, os.fstat(parent))
+            made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                os.fchmod(made, mode | 0o700)
+            finally:
+                os.close(made)
         except FileExistsError:
             raise Moved("something is there now") from None
         finally:

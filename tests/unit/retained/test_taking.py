@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -280,3 +283,39 @@ def test_what_changes_between_looking_and_writing(work: Work, left: Left, monkey
     assert (there / "a.txt").read_text() == "mine\n"
     assert (there / "gone.txt").exists()
     assert [name for name in os.listdir(there) if name.startswith(".rollout")] == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pytest_rollout.retained.left import Left
+from pytest_rollout.retained.taking import take
+from pytest_rollout.retained.target import Target
+step, at = sys.argv[3], int(sys.argv[4])
+real, count = getattr(Target, step), 0
+def killed(self, *args):
+    global count
+    count += 1
+    if count == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, *args)
+setattr(Target, step, killed)
+take(Left(Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("step", "at"), [("prepare", 2), ("remove", 2), ("place", 3), ("set_mode", 1)])
+def test_after_a_sigkill_the_same_command_goes_on(work: Work, left: Left, step: str, at: int) -> None:
+    there, other = work.copy(), work.copy()
+    before = tree(there)
+    take(left, other)
+    after = tree(other)
+    words = [sys.executable, "-c", KILLED, str(left.folder), str(there), step, str(at)]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    now = {path: said for path, said in tree(there).items() if not path.startswith(".rollout-apply-")}
+    for path in before.keys() | after.keys() | now.keys():
+        assert now.get(path) in (before.get(path), after.get(path)) or (path, now.get(path)) == ("to-folder", None)
+    assert take(left, there).conflicts == ()
+    (hidden,) = there.glob(".rollout-apply-*")
+    assert remove_tree(str(hidden)) is None
+    assert tree(there) == after
