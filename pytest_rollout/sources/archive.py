@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
@@ -33,7 +34,7 @@ _HEAD = 4096
 MAX_DIRECTORY = 32 * 2**20  # bytes of the directory of a zip
 MAX_WINDOW = 256 * 2**20  # bytes that a decompressor of xz may take
 _PIECE = 1 << 20
-_LONGEST_TARGET = 4096
+_LONGEST = 4096  # characters of a name, and of the target of a link
 
 _Member = tuple[str, str, int, str, Callable[[], IO[bytes]]]  # name, kind, mode, target of a link, its content
 
@@ -179,10 +180,10 @@ def _of_zip(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Member]:
 
 
 def _target(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
-    if member.file_size >= _LONGEST_TARGET:
+    if member.file_size >= _LONGEST:
         return ""
     with opened.open(member) as file:
-        return file.read(_LONGEST_TARGET).decode("utf-8", "surrogateescape")
+        return file.read(_LONGEST).decode("utf-8", "surrogateescape")
 
 
 def _reader(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
@@ -212,7 +213,7 @@ def _write(archive: Path, target: Path, members: Iterator[_Member]) -> bool:
                 left -= _copy(archive, source, place, left)
             place.chmod(0o755 if mode & 0o111 else 0o644)
     for inside, link in links.items():
-        if any(inside.startswith(f"{other}/") for other in links):
+        if any(above in links for above in accumulate(inside.split("/")[:-1], "{}/{}".format)):
             raise ConfigError(f"Archive({str(archive)!r}): {inside!r} lies below a link")
         place = target / inside
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -225,6 +226,8 @@ def _write(archive: Path, target: Path, members: Iterator[_Member]) -> bool:
 
 def _inside(archive: Path, name: str) -> str:
     """The path of a member below the target; raises ConfigError for one that is not below it."""
+    if len(name) > _LONGEST:
+        raise ConfigError(f"Archive({str(archive)!r}): the name of a member has {len(name)} characters")
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
     if name.startswith(("/", "\\")) or ".." in parts or "\0" in name or (parts and parts[0].endswith(":")):
         raise ConfigError(f"Archive({str(archive)!r}): the member {name!r} lies outside of it")

@@ -30,7 +30,7 @@ MAX_FILES = 200_000
 MAX_LISTING = 64 * 2**20  # bytes of a listing of them
 _MAX_SAID = 64 * 2**10  # bytes of what git complains of
 _FETCH_SECONDS = _EXPORT_SECONDS = 600.0
-_LONGEST_TARGET = 4096
+_LONGEST = 4096  # bytes of a path, and of the target of a link
 _PIECE = 1 << 20
 _LFS = b"version https://git-lfs.github.com/spec/v1\n"
 _QUIET = {
@@ -60,10 +60,14 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
 
         More than 8 GiB, 200,000 files or 64 MiB of their names are refused before anything is written.
         """
-        listed = list(_listed(_output(self.git, "ls-tree", "-r", "-l", "-z", "--full-tree", self.commit)))
+        listing = _output(self.git, "ls-tree", "-r", "-l", "-z", "--full-tree", self.commit)
+        count = listing.count(b"\0")
+        if count > MAX_FILES:
+            raise ConfigError(f"Git(…): the commit holds {count} files, which are too many")
+        listed = list(_listed(listing))
         size = sum(entry.size for entry in listed)
-        if size > MAX_BYTES or len(listed) > MAX_FILES:
-            raise ConfigError(f"Git(…): the commit holds {len(listed)} files of {size} bytes, which are too many")
+        if size > MAX_BYTES:
+            raise ConfigError(f"Git(…): the commit holds {count} files of {size} bytes, which are too many")
         submodules = tuple(os.fsdecode(entry.path) for entry in listed if entry.mode == b"160000")
         pointers = []
         with _Objects(self.git) as objects:
@@ -208,6 +212,8 @@ def _listed(data: bytes) -> Iterator[_Entry]:
     seen, folders = set[bytes](), set[bytes]()
     for line in data.split(b"\0")[:-1]:
         facts, _, path = line.partition(b"\t")
+        if len(path) > _LONGEST:
+            raise ConfigError(f"Git(…): the commit holds a path of {len(path)} bytes")
         parts = path.split(b"/")
         if any(part in (b"", b".", b"..") or part.lower() == b".git" for part in parts):
             raise ConfigError(f"Git(…): the commit holds the path {printable(os.fsdecode(path))!r}")
@@ -255,7 +261,7 @@ class _Objects:
 
     def link(self, entry: _Entry) -> bytes:
         """The target of a link."""
-        if entry.size > _LONGEST_TARGET:
+        if entry.size > _LONGEST:
             raise ConfigError(f"Git(…): the link {printable(os.fsdecode(entry.path))!r} has {entry.size} bytes")
         pieces: list[bytes] = []
         self.copy(entry, pieces.append)

@@ -155,6 +155,12 @@ def test_a_link_of_a_zip_that_says_less_than_it_holds(tmp_path: Path, target: Pa
     assert bounded() < before + 5 * MIB
 
 
+def test_a_name_of_any_length(tmp_path: Path, target: Path) -> None:
+    with tarfile.open(tmp_path / "x", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("a/" * 50_000 + "a"))
+    assert refusal(tmp_path / "x", target) == "the name of a member has 100001 characters"
+
+
 # Repositories
 
 
@@ -175,9 +181,18 @@ def test_files_of_any_size(repository_path: Path, target: Path, monkeypatch: pyt
         with pytest.raises(ConfigError, match=r"the commit holds 3 files of \d+ bytes, which are too many"):
             exported(repository_path, target)
     monkeypatch.setattr(repository, "MAX_FILES", 2)
-    with pytest.raises(ConfigError, match="which are too many"):
+    with pytest.raises(ConfigError, match="the commit holds 3 files, which are too many"):
         exported(repository_path, target)
     assert list(target.iterdir()) == []
+
+
+def test_a_path_of_any_length(repository_path: Path, target: Path, git: GitCommand) -> None:
+    sha = git(repository_path, "rev-parse", "HEAD:calc.py")
+    git(repository_path, "update-index", "--add", "--cacheinfo", f"100644,{sha},{'a/' * 2500}a")
+    git(repository_path, "commit", "-qm", "deep")
+    with pytest.raises(ConfigError) as caught:
+        exported(repository_path, target)
+    assert caught.value.message == "Git(…): the commit holds a path of 5001 bytes"
 
 
 def test_a_link_of_any_size(repository_path: Path, target: Path, git: GitCommand) -> None:
