@@ -145,4 +145,3 @@ def inspect_stage(options: argparse.Namespace, results: ResultsFolder) -> int:
         raise RolloutError(f"{result.rollout} left nothing: {result.message}")
     root = Path(options.stage_root) if options.stage_root else None
     return inspect(run.path / result.folder, options.command, stage_root=root)
-

@@ -14,9 +14,7 @@ from pytest_rollout import __version__
 from pytest_rollout.cli import look, retain
 from pytest_rollout.cli.say import complain
 from pytest_rollout.errors import RolloutError
-
 from pytest_rollout.limits import parse_duration, parse_size
-from pytest_rollout.report.inert import inert_text
 from pytest_rollout.store.folder import ResultsFolder
 
 __all__ = ["main", "make_parser"]
