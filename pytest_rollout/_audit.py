@@ -16,6 +16,7 @@ import pytest
 from msgspec import convert, to_builtins
 
 from pytest_rollout._reporting import UNMEASURED, Reporting, executor_lines, note_lines, shown_folder
+from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
 from pytest_rollout._trials import Trials, Tried
 from pytest_rollout.agents.noop import NoopAgent
@@ -44,9 +45,9 @@ __all__ = ["AuditReporting", "Auditing", "reporting_of"]
 _BELOW = "below the threshold"
 
 
-def reporting_of(config: pytest.Config, run: Run, plan: Plan) -> Reporting | AuditReporting:
+def reporting_of(config: pytest.Config, run: Run, plan: Plan, signals: Signals) -> Reporting | AuditReporting:
     """Who reports at the end of a session: of rollouts, or of an audit."""
-    return AuditReporting(config, run, plan) if run.settings.audit else Reporting(config, run, plan)
+    return AuditReporting(config, run, plan) if run.settings.audit else Reporting(config, run, plan, signals)
 
 
 class Auditing:
@@ -63,8 +64,8 @@ class Auditing:
         with suppress(AttributeError):  # the limits of a trial are its own
             item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        began = time.time()
-        report = self._report(item, began)
+        began, clock = time.time(), time.monotonic()
+        report = self._report(item, began, clock)
         for each in (self._passed(item, "setup"), report, self._passed(item, "teardown")):
             item.ihook.pytest_runtest_logreport(report=each)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -86,7 +87,7 @@ class Auditing:
             stop=now,
         )
 
-    def _report(self, item: pytest.Item, began: float) -> pytest.TestReport:
+    def _report(self, item: pytest.Item, began: float, clock: float) -> pytest.TestReport:
         state = item.stash[self._states]
         state.evaluator_revision = self._trials.revision(item, state.rollout.task)
         try:
@@ -105,8 +106,8 @@ class Auditing:
             "call",
             user_properties=list(item.user_properties),
             start=began,
-            stop=time.time(),
-            duration=time.time() - began,
+            stop=began + (took := time.monotonic() - clock),
+            duration=took,
         )
         report.rollout_audit = clean(to_builtins(audit))  # type: ignore[attr-defined]
         return report

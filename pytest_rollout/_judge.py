@@ -13,6 +13,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from pytest_rollout._body import body_of, facts_of, is_async, leaves_of, raised
+from pytest_rollout._signals import Signals
 from pytest_rollout._state import SKIPS, State, place
 from pytest_rollout.control import Facts, blame, hold, unfit
 from pytest_rollout.errors import InfraError
@@ -35,8 +36,8 @@ _UNREACHED: Any = type("Unreached", (pytest.fail.Exception, AssertionError), {})
 class Judge:
     """Judges the rollouts of one process, and records them."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, signals: Signals) -> None:
+        self._run, self._signals = run, signals
 
     # -- verdicts
 
@@ -81,7 +82,11 @@ class Judge:
         raise state.told
 
     def judge(self, state: State, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-        """Judge a phase of a test, record the rollout, and make the report say so."""
+        """Judge a phase of a test, record the rollout, and make the report say so; an interrupt waits for that."""
+        with self._signals.held():
+            self._judge(state, call, report)
+
+    def _judge(self, state: State, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         error = call.excinfo.value if call.excinfo is not None else None
         if state.in_phase:  # a subtest's report, made while the test goes on
             if error is not None:
@@ -134,10 +139,18 @@ class Judge:
 
     def cancelled(self, state: State) -> None:
         """The session was interrupted while the agent ran: record that, since no report will come."""
+        with self._signals.held():
+            self._cancelled(state)
+
+    def _cancelled(self, state: State) -> None:
         if state.trial is not None:
             self.put_away(state)
             return
-        state.verdict = self.classify(state, None, Infra(kind="cancelled", message="the session was interrupted"))
+        infra = Infra(kind="cancelled", message="the session was interrupted")
+        if self._signals.received is not None and self._signals.of_worker:
+            acted = state.attempt is not None and state.attempt.acted
+            infra = Infra(kind="worker", message=f"the worker was {self._signals.why}", forgeable=acted)
+        state.verdict = self.classify(state, None, infra)
         self._record(state)
         self.put_away(state)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import is_dataclass
 from dataclasses import replace as dataclasses_replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pytest_rollout._signals import Signals
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.plain import printable
@@ -57,8 +58,8 @@ def note_lines(plan: Plan) -> list[str]:
 class Reporting:
     """Registered as a plugin once there are rollouts; on the controller or where there is no xdist."""
 
-    def __init__(self, config: pytest.Config, run: Run, plan: Plan) -> None:
-        self._config, self._run, self._plan = config, run, plan
+    def __init__(self, config: pytest.Config, run: Run, plan: Plan, signals: Signals) -> None:
+        self._config, self._run, self._plan, self._signals = config, run, plan, signals
         self._nodes = {planned.node for planned in plan.rollouts}
         self._cases: dict[str, CaseVerdict] = {}
         self._reported: set[str] = set()
@@ -121,7 +122,7 @@ class Reporting:
             return
         said, case = str(report.longrepr), self._cases.get(planned.rollout)
         known = next((r for r in load_results(self._run.folder).results if r.rollout == planned.rollout), None)
-        if known is not None:
+        if known is not None and known.kind != "worker":  # that one says it itself
             self._add(replace(known, amends=True, warnings=(f"{said}, after it was scored",)))
         report.when, report.location = "teardown", (report.location[0], None, _domain(node))
         if case is not None or (known is not None and known.outcome == "passed"):
@@ -165,11 +166,12 @@ class Reporting:
             self._report_lost()
         result = yield
         try:
-            loaded = self._prove()
-            self._write_junit()
-            self._set_status(session, loaded)
-            self._notes += [f"{r.node}: {warning}" for r in loaded.results for warning in r.warnings]
-            self._finish_lines(loaded)
+            with self._signals.held():
+                loaded = self._prove()
+                self._write_junit()
+                self._set_status(session, loaded)
+                self._notes += [f"{r.node}: {warning}" for r in loaded.results for warning in r.warnings]
+                self._finish_lines(loaded)
         finally:
             self._run.folder.release()
         return result
@@ -254,8 +256,17 @@ def _make_inert(report: pytest.TestReport) -> None:
     report.longrepr = inert_repr(report.longrepr)
     report.sections = [(title, inert_text(text)) for title, text in report.sections]
     context = getattr(report, "context", None)
-    if is_dataclass(context) and not isinstance(context, type) and isinstance(getattr(context, "msg", None), str):
-        report.context = dataclasses_replace(context, msg=one_line(context.msg))  # type: ignore[attr-defined]
+    if is_dataclass(context) and not isinstance(context, type):
+        told = {name: _inert_values(getattr(context, name, None)) for name in ("msg", "kwargs")}
+        shown = {name: value for name, value in told.items() if value is not None}
+        report.context = dataclasses_replace(context, **shown)  # type: ignore[attr-defined]
+
+
+def _inert_values(value: Any) -> Any:
+    """A text, or the texts of a mapping, on one line each; other things as they are."""
+    if isinstance(value, Mapping):
+        return {name: _inert_values(item) for name, item in value.items()}
+    return one_line(value) if isinstance(value, str) else value
 
 
 def _agents(names: Sequence[str], width: int) -> str:

@@ -5,11 +5,10 @@ It translates between pytest and :class:`pytest_rollout.run.Run`; what it decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,8 +19,12 @@ from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
 from pytest_rollout._redaction import Redaction
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
+from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
+from pytest_rollout._threads import in_thread, outcome_of
 from pytest_rollout._trials import Learning, Trials
+from pytest_rollout._waits import Waits
+from pytest_rollout._warned import Warned
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
@@ -40,7 +43,6 @@ __all__ = ["RolloutSession"]
 
 _MAX_PROBLEMS = 10
 _TICK = 1.0  # seconds
-_PATIENCE = 4.0  # xdist ends a worker ten seconds after an interrupt
 
 _Problems = dict[str, list[str]]  # what is wrong, and the tests where it was met
 
@@ -57,6 +59,7 @@ class RolloutSession:
 
         self._header: list[str] = []
         self._judge: Judge | None = None
+        self._waits: Waits | None = None  # where this process has the terminal
         self.trials: Trials
 
     @property
@@ -156,23 +159,29 @@ class RolloutSession:
 
     def _start(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
         run = self.run_of_session
-        self._judge = Judge(run)
+        self.signals = Signals(self._config, self.close)
+        self._judge = Judge(run, self.signals)
         for item, rollout in planned:
             item.stash[self._states] = State(item, rollout, run.redactor)
         self.trials = Trials(self._config, run, self._judge, self._states)
         if not self._only_shows:
             plugin = Auditing(run, self.trials, self._states) if run.settings.audit else Learning(self._learn)
             self._config.pluginmanager.register(plugin, "rollout-trials")
+            self._config.pluginmanager.register(Warned({item.nodeid for item, _ in planned}), "rollout-warned")
         redaction = Redaction(run.redactor)
+        if self._worker is not None or not self._only_shows:
+            self._config.add_cleanup(self.signals.restore)
+            self._config.add_cleanup(self.close)
+            self._config.pluginmanager.register(self.signals, "rollout-signals")
+            self.signals.install()
         if self._worker is not None:
             self._config.pluginmanager.register(redaction, "rollout-redaction")
-            self._config.add_cleanup(self.close)
             return
-        reporting = reporting_of(self._config, run, plan(planned, run.name))
+        reporting = reporting_of(self._config, run, plan(planned, run.name), self.signals)
         if self._only_shows:
             self._header = reporting.header(None)
             return
-        self._config.add_cleanup(self.close)
+        self._waits = Waits(self._config, run.waits) if run.waits is not None else None
         self._header = reporting.header(run.executor_info())
         self._config.pluginmanager.register(reporting, "rollout-reporting")
         self._config.pluginmanager.register(redaction, "rollout-redaction")
@@ -213,9 +222,10 @@ class RolloutSession:
             raise FixtureError(error.message, hint=error.hint) from None
         cancel, future = Cancel(), Future[Attempt]()
         try:  # from before the thread starts: it may run while an interrupt comes in its start
-            _in_thread(future, run.rollout, self._job(state), chosen, cancel)
+            in_thread(future, run.rollout, self._job(state), chosen, cancel)
             while not wait([future], timeout=_TICK).done:  # an interrupt just before a wait does not end it
-                pass
+                if self._waits is not None:
+                    self._waits.look()
             state.attempt = future.result()
         except BaseException as error:
             if future.done() and future.exception() is error:
@@ -261,20 +271,25 @@ class RolloutSession:
 
     def _stop(self, state: State, future: Future[Attempt], cancel: Cancel, *, interrupted: bool) -> None:
         """Cancel an attempt and record it; a second interrupt, which often follows at once, does not prevent that."""
+        again: KeyboardInterrupt | None = None
         for _ in range(2):
             try:
-                cancel.set()
-                state.attempt = state.attempt or _wait(future)
-                if interrupted and state.result is None:
-                    self.judge_of_session.cancelled(state)
-                return
-            except KeyboardInterrupt:
-                continue
+                with self.signals.held():
+                    cancel.set()
+                    state.attempt = state.attempt or outcome_of(future)
+                    if interrupted and state.result is None:
+                        self.judge_of_session.cancelled(state)
+                break
+            except KeyboardInterrupt as error:
+                again = error
+        if again is not None and not interrupted:
+            raise again
 
     def put_away(self, item: pytest.Item) -> None:
         """End the stage of a judged rollout."""
         if self._judge is not None:
-            self._judge.put_away(self._state(item))
+            with self.signals.held():
+                self._judge.put_away(self._state(item))
 
     # -- judging
 
@@ -282,7 +297,11 @@ class RolloutSession:
         """Before a rollout: which checks will score it, and what control runs and audits have shown of them."""
         if not self.knows(item):
             return
-        state = self._state(item)
+        state, run = self._state(item), self.run_of_session
+        if self._worker is not None and not isinstance(run.executor_info(), InfraError):
+            state.begun_before = not run.folder.claim(state.task.id, state.rollout.sample)
+        if state.begun_before:
+            return
         try:
             self.trials.learn(state)
         except (KeyboardInterrupt, pytest.exit.Exception):
@@ -325,21 +344,3 @@ def _ended_from_outside(state: State, error: BaseException) -> Cancelled:
     if state.attempt is not None and state.attempt.infra is not None:
         state.attempt.infra = Infra(kind="cancelled", message=said, forgeable=True)
     return Cancelled(said, forgeable=True)  # it may have been slow on purpose
-
-
-def _in_thread(future: Future[Attempt], work: Callable[..., Attempt], *args: Any) -> None:
-    """Do it in a thread that can't keep this process from ending: a callable agent may not heed a cancel."""
-
-    def do() -> None:
-        try:
-            future.set_result(work(*args))
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is waited for
-            future.set_exception(error)
-
-    Thread(target=do, name="rollout", daemon=True).start()
-
-
-def _wait(future: Future[Attempt]) -> Attempt | None:
-    """What comes of a cancelled attempt, within reason; nothing where it raised."""
-    done, _ = wait([future], timeout=_PATIENCE)
-    return future.result() if done and future.exception() is None else None

@@ -43,6 +43,7 @@ class State:
         self.bundle: Bundle | None = None
         self.reward = Reward(failures=(pytest.fail.Exception,), through=SKIPS, render=self._render)
         self.in_phase = False
+        self.begun_before = False  # by a worker that died
         self.subtests: list[BaseException] = []
         self.verdict: Verdict | None = None
         self.result: Result | None = None

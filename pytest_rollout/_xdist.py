@@ -6,6 +6,7 @@ are refused; so is ``--dist each``, which would run every agent once per worker.
 
 from __future__ import annotations
 
+import signal
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,9 @@ class Controller:
         self._sent: dict[str, Any] | None = None
         self._reporting: Any = None
         self._run: Any = None
+        self._waits: Any = None
+        self._signals: Any = None
+        self._workers: dict[Any, Any] = {}
 
     # -- before workers collect
 
@@ -73,6 +77,8 @@ class Controller:
     def _begin(self) -> None:
         from pytest_rollout._audit import reporting_of
         from pytest_rollout._redaction import Redaction
+        from pytest_rollout._signals import Signals
+        from pytest_rollout._waits import Waits
         from pytest_rollout.errors import ConfigError
         from pytest_rollout.run import Run
         from pytest_rollout.settings import Settings
@@ -86,15 +92,45 @@ class Controller:
         except ConfigError as error:
             raise pytest.UsageError(f"rollout: {error}") from None
         self._run.folder.hold()
+        self._signals = signals = Signals(self._config)
+        self._config.add_cleanup(signals.restore)
         self._config.add_cleanup(self._run.close)
-        self._reporting = reporting_of(self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()))
+        self._config.pluginmanager.register(signals, "rollout-signals")
+        signals.install()
+        self._reporting = reporting_of(
+            self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()), signals
+        )
         self._config.pluginmanager.register(self._reporting, "rollout-reporting")
         self._config.pluginmanager.register(Redaction(self._run.redactor), "rollout-redaction")
+        if self._run.waits is not None:
+            self._waits = Waits(self._config, self._run.waits)
+            self._waits.watch()
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None and self._config.get_verbosity() >= 0:
             terminal.ensure_newline()
             for line in self._reporting.header(self._run.executor_info()):
                 terminal.write_line(line)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if self._waits is not None:
+            self._waits.end()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        process = getattr(getattr(node.gateway, "_io", None), "popen", None)  # as execnet 1 and 2 keep it
+        if process is not None:
+            self._workers[node] = process
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._workers.pop(node, None)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Interrupt the workers, as the terminal does at Ctrl-C; pytest-xdist itself does so after five seconds."""
+        if self._signals is not None and self._signals.received is not None:
+            for process in self._workers.values():
+                process.send_signal(signal.SIGINT)
 
     # -- when a worker dies
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from pytest_rollout.bundle import (
     Pins,
     Times,
 )
-from pytest_rollout.capacity import Capacity
+from pytest_rollout.capacity import Capacity, Places
 from pytest_rollout.enforced import controls_of
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.evaluation.evaluator import Evaluator
@@ -42,6 +42,7 @@ from pytest_rollout.stage.collect import CollectBounds, collect
 from pytest_rollout.stage.kept import name_keeper
 from pytest_rollout.stage.layers import protected
 from pytest_rollout.stage.reader import StageReader
+from pytest_rollout.stage.root import is_full
 from pytest_rollout.store.folder import write_record
 from pytest_rollout.store.journal import AttemptJournal, utc_now
 
@@ -120,14 +121,16 @@ class Attempt:
     def _end_stage(self, executor: Executor, stage: Stage, keep: bool, warnings: list[str]) -> None:
         if keep:
             place = executor.keep(stage)
-            self.journal.event("kept", stage=place)
+            with suppress(InfraError):  # what is done counts, and not that it is told
+                self.journal.event("kept", stage=place)
             if self.record is not None:
                 self.record = msgspec.structs.replace(self.record, stage=place)
                 write_record(self.folder / "bundle.json", self.record, redactor=self.redactor)
             name_keeper(place, self.folder)
             return
         problem = executor.drop(stage)
-        self.journal.event("dropped")
+        with suppress(InfraError):
+            self.journal.event("dropped")
         if problem:
             warnings.append(f"the stage was not removed: {problem}")
 
@@ -151,10 +154,10 @@ def run_attempt(
     journal = AttemptJournal(folder / "journal.jsonl", redactor=redactor)
     attempt = Attempt(folder, journal, redactor)
     try:
-        held = nullcontext() if capacity is None else capacity.held(request.episode.task.pools, cancel)
-        with held as waited:
-            attempt.waited = waited
-            _run(request, attempt, agent, executor, cancel)
+        task = request.episode.task
+        held = nullcontext() if capacity is None else capacity.held(task.pools, cancel, node=request.node)
+        with held as places:
+            _run(request, attempt, agent, executor, cancel, places)
     except InfraError as error:
         forgeable = error.forgeable or (attempt.acted and error.kind == "host")
         attempt.infra = Infra(kind=error.kind, message=clean_text(str(error)), forgeable=forgeable)  # type: ignore[arg-type]
@@ -172,8 +175,11 @@ def run_attempt(
     return attempt
 
 
-def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel) -> None:
+def _run(
+    request: Request, attempt: Attempt, agent: Agent, executor: Executor, cancel: Cancel, places: Places | None
+) -> None:
     task, journal, redactor = request.episode.task, attempt.journal, attempt.redactor
+    attempt.waited = None if places is None else places.waited
     baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
     if attempt.waited:
         journal.event("waited", seconds=round(attempt.waited, 3))
@@ -181,6 +187,8 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
         journal.event("rebuilt", note=baseline.note)
     stage = executor.provision(baseline)
     attempt.holds(executor, stage)
+    if places is not None:
+        places.used_by(stage.path)
     journal.event("provisioned", environment_revision=baseline.revision, executor=executor.info.name)
     assert task.limits.output is not None
     streams = [Capture(attempt.folder / name, task.limits.output, redactor) for name in ("stdout", "stderr")]
@@ -204,6 +212,8 @@ def _run(request: Request, attempt: Attempt, agent: Agent, executor: Executor, c
     journal.event("ended", termination=ended.termination, exit_code=ended.exit_code, signal=ended.signal)
     if ended.tree_dead:
         journal.event("tree_dead")
+    if infra is None and is_full(stage.path):
+        infra = Infra(kind="host", message="the disk of the stages was full when the agent ended", forgeable=True)
     view = executor.view(stage)
     attempt.reader = StageReader(view)
     trees = Trees(executor=executor, stage=stage, view=view, task=task, suite=Path(request.suite), redactor=redactor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,6 +12,7 @@ import msgspec
 
 from pytest_rollout.bundle import Change
 from pytest_rollout.errors import EvidenceError
+from pytest_rollout.plain import shown_path
 
 __all__ = ["Diff", "FileDiff", "Reads", "comparison_work"]
 
@@ -69,7 +71,7 @@ class Diff:
 
 
 def _file_diff(change: Change, reader: Reads) -> FileDiff:
-    old = b"" if change.kind == "added" else reader.read_baseline(change.path.encode(), _MAX_DIFF_BYTES)
+    old = b"" if change.kind == "added" else reader.read_baseline(shown_path(change.path), _MAX_DIFF_BYTES)
     new: bytes | None = b""
     if change.kind != "deleted":
         new = _read_or_none(reader, change)
@@ -103,7 +105,7 @@ def _named(change: Change, *, added: int | None = None, removed: int | None = No
 
 def _read_or_none(reader: Reads, change: Change) -> bytes | None:
     try:
-        return reader.read(change.path, _MAX_DIFF_BYTES)
+        return reader.read(os.fsdecode(shown_path(change.path)), _MAX_DIFF_BYTES)
     except EvidenceError:
         return None
 

@@ -22,8 +22,10 @@ from pytest_rollout.bundle import BundleRecord, Change
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.executors.bwrap import INSIDE, arguments, find_bwrap
 from pytest_rollout.executors.launch import prepared
+from pytest_rollout.stage.copying import copy_tree
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot, default_root
+from pytest_rollout.stage.tree import Bound
 
 __all__ = ["inspect", "view_arguments"]
 
@@ -52,7 +54,7 @@ def inspect(attempt: Path, command: Sequence[str], *, stage_root: Path | None = 
             args = arguments(overlay=view, env=env, binds=(), prompt=None, host_network=False)
             with prepared(bwrap, args, command, owner=root.owner) as (argv, options):
                 code = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False, **options).returncode
-    except (OSError, shutil.Error) as error:
+    except (OSError, Bound) as error:  # shutil.Error is an OSError
         raise SelectorError(f"the stage of {bundle.identity.rollout} can't be shown: {error}") from None
     finally:
         root.close()
@@ -83,7 +85,7 @@ def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iter
     stage = root.new_stage()
     try:
         if copy is not None:  # it is root's own, and the sandbox is not
-            shutil.copytree(copy, Path(stage) / "tree", symlinks=True, copy_function=_copy_entry)
+            copy_tree(str(copy), f"{stage}/tree", specials=True)
         else:
             rebuild(baseline, attempt / "changes", bundle, Path(stage) / "tree")
         root.give(*(os.path.join(at, name) for at, *names in os.walk(stage) for each in names for name in each))
@@ -149,13 +151,3 @@ def _write(place: Path, stored: Path, change: Change) -> None:
     elif change.type == "file":
         shutil.copyfile(stored, place)
         os.chmod(place, int(change.mode or "644", 8) & 0o777)
-
-
-def _copy_entry(source: str, target: str) -> None:
-    """Copy what is neither a folder nor a link; a FIFO is made anew, not read."""
-    info = os.lstat(source)
-    if stat.S_ISREG(info.st_mode):
-        shutil.copy2(source, target, follow_symlinks=False)
-    else:
-        os.mknod(target, info.st_mode & 0o170777)
-        os.chmod(target, stat.S_IMODE(info.st_mode) & 0o777)

@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["clean", "clean_text", "nearest", "printable", "xml_text"]
+__all__ = ["clean", "clean_text", "nearest", "printable", "shown_path", "xml_text"]
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdf0-\ufffd\U00010000-\U0010ffff]")
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 _MAX_LEVELS = 100
 
 
@@ -93,6 +94,11 @@ def _number(value: float) -> Any:
 def printable(text: str) -> str:
     """``text`` safe for a terminal and a log: control characters and bidi overrides are escaped."""
     return _CONTROL.sub(_escape, text)
+
+
+def shown_path(shown: str) -> bytes:
+    """The path that :func:`pytest_rollout.stage.tree.show` has shown as this text: it escapes backslashes too."""
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), shown.encode())
 
 
 def xml_text(text: str) -> str:

@@ -7,6 +7,7 @@ decided in the modules that it calls, which are imported when the first rollout 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -156,6 +157,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     failed = session.testsfailed and not session.config.option.continue_on_collection_errors
     if failed and not hasattr(session.config, "workerinput"):
         return  # pytest ends the session here, so nothing is started
+    if isinstance(sys.exception(), KeyboardInterrupt | pytest.exit.Exception):  # it calls this even then
+        return
     if any(concerns_us(item) for item in session.items):
         session_of(session.config).begin(session)
 
@@ -185,6 +188,14 @@ def _phase(item: pytest.Item) -> Generator[None, Any, Any]:
         raise
     finally:
         state.in_phase = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Leave a rollout alone that a worker died with: pytest-xdist told of it, and may hand it out once more."""
+    session = active(item.config)
+    known = session is not None and session.knows(item)
+    return True if session is not None and known and session.state(item).begun_before else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

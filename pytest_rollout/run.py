@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ class Run:
         self._told: set[str] = set()
         self._holds = Holds(self.stage_root)
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
-        self._capacity = Capacity(self.stage_root / "slots", sizes) if sizes else None
+        self.waits = self.folder.path / "waiting" if sizes else None  # where long waits for a place are told
+        slots = self.stage_root / "slots"
+        self._capacity = Capacity(slots, sizes, run=name, worker=worker, notices=self.waits) if sizes else None
 
     # -- before anything is started
 
@@ -339,9 +342,11 @@ class Run:
             self._journal.close()
             self._journal = None
         if self._root is not None:
-            self._root.reap()  # a worker of this session may have died
-            self._root.close()
-            self._root = self._executor = None
+            root, self._root, self._executor = self._root, None, None
+            with suppress(OSError):  # somebody may have removed it
+                root.reap()  # a worker of this session may have died
+            with suppress(OSError):
+                root.close()
 
 
 def _refusal(kind: str) -> type[HostError | IsolationError]:

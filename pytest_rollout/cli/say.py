@@ -13,7 +13,7 @@ from functools import cache
 import msgspec
 
 from pytest_rollout.redaction.redactor import Redactor
-from pytest_rollout.report.inert import inert_text, one_line
+from pytest_rollout.report.inert import inert_json, inert_text, one_line
 
 __all__ = ["complain", "json_of", "redacted", "say"]
 
@@ -41,4 +41,4 @@ def complain(text: str, *, lines: bool = False) -> None:
 
 def json_of(value: object, indent: int | None = None) -> str:
     """A value as JSON without secrets."""
-    return json.dumps(_redactor().value(msgspec.to_builtins(value)), indent=indent)
+    return inert_json(json.dumps(_redactor().value(msgspec.to_builtins(value)), indent=indent))

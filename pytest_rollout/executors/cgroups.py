@@ -110,15 +110,26 @@ def _enabled(base: Path) -> list[str]:
 
 
 def _evacuate(base: Path) -> bool:
-    """Move this process and its children from ``base`` to a leaf; not where others are in it."""
-    pids = _pids(base)
-    if not set(pids) <= {os.getpid(), *tree_of(os.getpid())}:
+    """Move this process, with those above and below it, from ``base`` to a leaf; not where others are in it."""
+    pids, me = _pids(base), os.getpid()
+    if not set(pids) <= {me, *_above(me), *tree_of(me)}:
         return False
     leaf = base / _LEAF
     leaf.mkdir(exist_ok=True)
     for pid in pids:
         (leaf / "cgroup.procs").write_text(str(pid), "utf-8")
     return True
+
+
+def _above(pid: int) -> list[int]:
+    """The processes that started a process: its parent, that one's, and so on."""
+    found: list[int] = []
+    with suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+            found.append(pid)
+    return found
 
 
 def _sweep(path: Path) -> None:

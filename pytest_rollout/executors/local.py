@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rollout.bundle import Ended
-from pytest_rollout.errors import HostError, SpawnError, StageError
+from pytest_rollout.errors import EvidenceError, HostError, InfraError, SpawnError, StageError
 from pytest_rollout.executors.account import Account
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
@@ -32,14 +31,19 @@ from pytest_rollout.executors.result import ended, reap, usage_of
 from pytest_rollout.executors.spawner import spawn
 from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline, freeze
-from pytest_rollout.stage.layers import copy_tree, merge_layer
+from pytest_rollout.stage.copying import copy_tree
+from pytest_rollout.stage.layers import merge_layer
 from pytest_rollout.stage.leftovers import MARK, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
+from pytest_rollout.stage.tree import Bound
 from pytest_rollout.stage.usage import taken
 from pytest_rollout.stage.view import CopyView, View
 
 __all__ = ["LocalExecutor"]
+__tracebackhide__ = True  # pytest shows the suite's line, not ours
+
+_UNCOPIED = "what the agent left can't be copied for an evaluation"
 
 
 class LocalExecutor:
@@ -59,7 +63,18 @@ class LocalExecutor:
     def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
         opening = ["chmod", "-R", "u+rwX", "--", f"{stage.path}/copy"]  # what the agent closed, it closed for itself
         subprocess.run(opening, capture_output=True, check=False)
-        return self._copied(f"{stage.path}/copy", stage.baseline, layers)
+        try:
+            return self._copied(f"{stage.path}/copy", stage.baseline, layers)
+        except Bound as bound:
+            what = "levels of folders" if bound.what == "depth" else bound.what
+            raise EvidenceError(f"{_UNCOPIED}: more than {bound.limit} {what}") from None
+        except InfraError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENAMETOOLONG:
+                raise EvidenceError(
+                    "what the agent left can't be copied for an evaluation: a path is too long"
+                ) from None
+            error.forgeable = True  # the agent may have filled the disk, say
+            raise
 
     def _copied(self, tree: str, baseline: Baseline, layers: Sequence[str]) -> Stage:
         path = self._root.new_stage("home", "tmp", ours=True)
@@ -67,11 +82,13 @@ class LocalExecutor:
             copy_tree(tree, f"{path}/copy")
             for layer in layers:
                 merge_layer(layer, f"{path}/copy")
-        except OSError as error:  # shutil.Error is one too, with a list of texts
+        except Bound:
             remove_tree(path)
-            said = error.args[0][0][2] if isinstance(error, shutil.Error) else str(error)
-            full = any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT))
-            raise (HostError if full else StageError)(f"the stage can't be made: {said}") from error
+            raise
+        except OSError as error:
+            remove_tree(path)
+            kind = HostError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StageError
+            raise kind(f"the stage can't be made: {error}") from error
         return Stage(path=path, baseline=baseline)
 
     def layer(self, write: Callable[[str], None]) -> str:

@@ -28,6 +28,7 @@ from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended, usage_of
 from pytest_rollout.limits import Resources
 from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.leftovers import note_tree
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
 from pytest_rollout.stage.view import OverlayView, View
@@ -87,6 +88,11 @@ class SandboxExecutor:
         machine, began = Machine(), time.monotonic()
         mark = os.path.basename(stage.path)
         with closing(Account(command.resources, mark, f"{stage.path}/u")) as account:
+
+            def entered(pid: int) -> None:
+                note_tree(stage.path, pid)
+                account.enter(pid)
+
             sandbox = launch(
                 self._bwrap,
                 args,
@@ -95,7 +101,7 @@ class SandboxExecutor:
                 mounts=mounts,
                 mark=mark,
                 prelude=account.prelude(),
-                entered=account.enter,
+                entered=entered,
                 inherit=command.inherit,
                 sealed=command.sealed,
             )

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_rollout.plain import printable
 
-__all__ = ["inert_repr", "inert_text", "mapped", "one_line"]
+__all__ = ["inert_json", "inert_repr", "inert_text", "mapped", "one_line"]
 
 _AT_THE_START = re.compile(r"^(?=[^\S\n]*::)", re.MULTILINE)
 _ANYWHERE = re.compile(r"##(?=\w*\[)")
@@ -27,6 +27,11 @@ def inert_text(text: str) -> str:
 def one_line(text: str) -> str:
     """``text`` on one line, inert."""
     return inert_text(text.replace("\n", "\\n"))
+
+
+def inert_json(text: str) -> str:
+    """JSON of ASCII that means the same, and holds no command that is obeyed inside of a line."""
+    return text.replace("##", "#\\u0023")
 
 
 def inert_repr(value: Any) -> Any:

@@ -288,7 +288,8 @@ def _bound(root: ET.Element) -> None:
         element.text = element.text and _cut(element.text)
         element.tail = element.tail and _cut(element.tail)
         for name, value in element.attrib.items():
-            element.set(name, _cut(value))
+            shown = _inert(value) if element.tag in (*_VERDICTS, "property") else value
+            element.set(name, _cut(shown))
 
 
 def _inert(text: str) -> str:

@@ -88,6 +88,8 @@ def sections(folder: Path, bundle: BundleRecord | None, checks: Sequence[Check])
                 one_line(f"  {finding.code}: {finding.message}" + (f" ({finding.path})" if finding.path else ""))
                 for finding in bundle.findings[:_MAX_CHANGES]
             ]
+            if len(bundle.findings) > len(notes):
+                notes.append(f"  … and {len(bundle.findings) - len(notes)} more")
             found.append(("findings", "\n".join(notes)))
     if checks:
         found.append(("checks", "\n".join(check_lines(checks))))

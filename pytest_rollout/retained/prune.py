@@ -7,7 +7,6 @@ they left half made, and kept stages whose results are gone always go.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import time
@@ -124,7 +123,7 @@ def _trees(root: StageRoot) -> Iterator[_Tree]:
 
 
 def _leftovers(root: StageRoot, rules: Rules) -> None:
-    """Small files: what names meant for runs of long ago, fingerprints of long ago, places that nobody has."""
+    """Small files: what names meant for runs of long ago, fingerprints of long ago."""
     before = time.time() - max(rules.unused, 86_400.0)
     sources = root.path / SOURCES
     for left in sources.glob(".*"):  # of a process that was killed while it fetched, or made one
@@ -134,13 +133,3 @@ def _leftovers(root: StageRoot, rules: Rules) -> None:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.lstat().st_mtime < before:
                 path.unlink(missing_ok=True)
-    slots = root.path / "slots"
-    for path in slots.iterdir() if slots.is_dir() else ():
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(fd)

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,10 +20,14 @@ from pytest_rollout.errors import InfraError, recording_error
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.redaction.stream import RedactedStream
 from pytest_rollout.stage.changes import Delta, ListingBounds, list_changes, type_of
+from pytest_rollout.stage.copying import data_ranges, write_at
 from pytest_rollout.stage.tree import link_target, lstat, reading, show
 from pytest_rollout.stage.view import View
 
 __all__ = ["CollectBounds", "Collected", "collect"]
+
+_PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
 
 
 class CollectBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,25 +164,37 @@ def _open(folder: Path, path: bytes) -> int:
 
 
 def _copy(source: int, folder: Path, path: bytes, limit: int, search: RedactedStream) -> tuple[str, int]:
+    """Hash the first ``limit`` bytes and write them; holes stay holes, so a sparse file takes no room of ours."""
     target = _open(folder, path)
-    digest, used = hashlib.sha256(), 0
+    digest, at = hashlib.sha256(), 0
     try:
-        while used < limit and (piece := os.read(source, min(1 << 20, limit - used))):
-            digest.update(piece)
-            search.feed(piece)
-            used += _write_all(target, piece, folder)
+        size = min(limit, os.fstat(source).st_size)
+        for start, end in (*data_ranges(source, size), (size, size)):
+            for length in _pieces(start - at):
+                digest.update(_ZEROS[:length])
+            if at < start:
+                search.feed(b"\0")
+            at = start
+            while at < end and (piece := os.pread(source, min(_PIECE, end - at), at)):
+                digest.update(piece)
+                search.feed(piece)
+                _written(folder, lambda piece=piece, at=at: write_at(target, piece, at))  # type: ignore[misc]
+                at += len(piece)
         search.close()
+        _written(folder, lambda: os.ftruncate(target, at))
     finally:
         os.close(target)
-    return digest.hexdigest(), used
+    return digest.hexdigest(), at
 
 
-def _write_all(target: int, piece: bytes, folder: Path) -> int:
+def _pieces(length: int) -> Iterator[int]:
+    while length > 0:
+        yield min(length, _PIECE)
+        length -= _PIECE
+
+
+def _written(folder: Path, write: Callable[[], None]) -> None:
     try:
-        with memoryview(piece) as view:
-            done = 0
-            while done < len(piece):
-                done += os.write(target, view[done:])
+        write()
     except OSError as error:
         raise recording_error("a changed file", folder, error) from error
-    return len(piece)

@@ -22,7 +22,7 @@ from pytest_rollout.stage.globs import Glob
 from pytest_rollout.stage.tree import lstat, open_path, reading, show
 from pytest_rollout.stage.view import View, is_whiteout
 
-__all__ = ["copy_tree", "merge_layer", "protected", "text_path", "write_restored", "write_texts"]
+__all__ = ["merge_layer", "protected", "text_path", "write_restored", "write_texts"]
 
 
 def protected(paths: Iterable[str], patterns: Sequence[str]) -> set[str]:
@@ -120,17 +120,6 @@ def write_texts(files: Mapping[str, str], layer: str) -> None:
         with open(place, "xb") as file:
             file.write(data)
         os.chmod(place, 0o755 if text.startswith("#!") else 0o644)
-
-
-def copy_tree(source: str, target: str) -> None:
-    """Copy a tree as it is: links as links; FIFOs, sockets and devices are left out. Raises OSError."""
-    shutil.copytree(source, target, symlinks=True, ignore=_specials)
-
-
-def _specials(folder: str, names: list[str]) -> set[str]:
-    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
-    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
-    return {name for name, mode in modes.items() if not any(test(mode) for test in kinds)}
 
 
 def merge_layer(layer: str, target: str) -> None:

@@ -22,6 +22,7 @@ import os
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,13 +32,14 @@ from filelock import BaseFileLock, FileLock, Timeout
 from pytest_rollout.errors import ConfigError, HostError, StageError
 from pytest_rollout.knobs import TAG_FILE
 from pytest_rollout.stage.holds import Holds
-from pytest_rollout.stage.leftovers import kill_marked
+from pytest_rollout.stage.leftovers import is_over, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 
-__all__ = ["NOBODY", "SOURCES", "Owner", "StageRoot", "default_root"]
+__all__ = ["NOBODY", "SOURCES", "Owner", "StageRoot", "default_root", "is_full"]
 
 NOBODY = 65534
 SOURCES = "sources"
+_PATIENCE = 5.0  # seconds for killed processes to end
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _SHORT = 16  # digits that name a baseline in the names of its lock and of its unfinished folder
 
@@ -54,6 +56,15 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         if os.geteuid() == 0:
             return cls(uid=NOBODY, gid=NOBODY)
         return cls(uid=os.getuid(), gid=os.getgid())
+
+
+def is_full(path: str) -> bool:
+    """Whether nothing more can be written where a stage lies; False where that can't be told."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    return disk.f_bavail == 0 or (disk.f_favail == 0 and disk.f_files > 0)
 
 
 def default_root() -> Path:
@@ -255,8 +266,10 @@ class StageRoot:
         return removed + sum(self._remove_stages(lease) for lease in orphans)
 
     def _remove_stages(self, lease: str) -> int:
-        found = [entry for entry in self.stages.iterdir() if _lease_of(entry) == lease]
-        return sum(remove_tree(str(stage)) is None for stage in found)
+        """Remove the stages of a lease that nobody uses, and say how many; one whose processes don't end stays."""
+        found = [str(entry) for entry in self.stages.iterdir() if _lease_of(entry) == lease]
+        until = time.monotonic() + _PATIENCE
+        return sum(_ended(stage, until) and remove_tree(stage) is None for stage in found)
 
     def close(self) -> None:
         """Give the lease and the holds back; whatever stage is left is removed."""
@@ -268,3 +281,10 @@ class StageRoot:
 
 def _lease_of(stage: Path) -> str:
     return stage.name.rpartition("-")[0]
+
+
+def _ended(stage: str, until: float) -> bool:
+    """Whether every process of a stage has ended, by a time on the monotonic clock."""
+    while not (over := is_over(stage)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return over

@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -90,6 +91,19 @@ class RunFolder:
         """The folder of one attempt, as a path; see :meth:`new_attempt`."""
         return self.path / "rollouts" / task_folder(task) / f"s{sample}" / f"a{attempt}"
 
+    def claim(self, task: str, sample: int) -> bool:
+        """Whether this process is the first of the run to begin a sample; also where that can't be known."""
+        place = self.attempt(task, sample, 1).parent
+        try:
+            os.stat(self.path)  # a run that somebody removed is not begun again
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.mkdir()
+        except FileExistsError:
+            return not place.is_dir()
+        except OSError:
+            return True
+        return True
+
     def new_attempt(self, task: str, sample: int, attempt: int) -> Path:
         """Make the folder of an attempt, in a run that was opened; raises RecordingError or HostError."""
         return self._new(self.attempt(task, sample, attempt))
@@ -120,10 +134,12 @@ class RunFolder:
         self._lock = lock
 
     def release(self) -> None:
-        """The run is over."""
+        """The run is over; also where its folder is gone, or can't be written any more."""
         if self._lock is not None:
-            self._lock.release()
-            (self.path / "lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                self._lock.release()
+                (self.path / "lock").unlink(missing_ok=True)
+            self._lock = None
 
     def in_progress(self) -> bool:
         """Whether a live process holds this run."""

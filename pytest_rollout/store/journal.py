@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,17 @@ __all__ = ["AttemptJournal", "ResultsJournal", "utc_now"]
 _IDS = ("rollout", "task", "node", "folder")
 
 
+_BEGAN, _BEGAN_ON = time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def utc_now() -> str:
-    """Now, in UTC, ISO 8601 with microseconds."""
-    return datetime.fromtimestamp(time.time(), UTC).isoformat()
+    """Now, in UTC, ISO 8601 with microseconds.
+
+    It is when this process began, and what passed since then, also in a suspended machine: somebody may set the clock
+    meanwhile, and what came later stays later.
+    """
+    passed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - _BEGAN_ON
+    return datetime.fromtimestamp(_BEGAN + passed, UTC).isoformat()
 
 
 class _Lines:
@@ -47,16 +56,21 @@ class _Lines:
             raise recording_error("the journal", self.path, error) from error
 
     def append(self, data: bytes) -> None:
-        line = data + b"\n"
+        line, size = data + b"\n", None
         try:
-            if not os.fstat(self._fd).st_nlink:
+            status = os.fstat(self._fd)
+            if not status.st_nlink:
                 raise FileNotFoundError(errno.ENOENT, "it was removed")
+            size = status.st_size
             done = os.write(self._fd, line)
             while done < len(line):
                 done += os.write(self._fd, line[done:])
             if self._sync:
                 os.fdatasync(self._fd)
         except OSError as error:
+            if size is not None:  # a part of a line would spoil the next one, which may be written again
+                with suppress(OSError):
+                    os.ftruncate(self._fd, size)
             raise recording_error("the journal", self.path, error) from error
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # Where an agent acts. An executor provisions stages.
     "executors": (("executors",), ("values", "stage")),
     # How many agents run at once.
-    "capacity": (("capacity",), ("values", "executors")),
+    "capacity": (("capacity", "waiting"), ("values", "stage", "executors")),
     # What acts. An agent is given an executor's stage, and says which paths it needs bound.
     "agents": (("agents",), ("values", "executors")),
     # The marker's arguments make a task; a workspace must not hold what agents may not see.
@@ -91,7 +91,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "report", "recording", "run"),
+            *("audit", "report", "recording", "run", "capacity"),
         ),
     ),
 }

@@ -120,7 +120,9 @@ def test_list_the_real_run(tool: Tool) -> None:
     lines = tool.said("list", "last", "--json")
     assert [msgspec.json.decode(each, type=Result) for each in lines] == list(results)
     written = [text for path in tool.run.results.iterdir() for text in path.read_bytes().splitlines()]
-    assert sorted(json.dumps(json.loads(each)) for each in written) == sorted(lines)
+    assert sorted(json.dumps(json.loads(each)) for each in written) == sorted(
+        json.dumps(json.loads(each)) for each in lines
+    )
 
 
 def test_json_lines_are_plain_ascii(empty: Tool) -> None:
@@ -214,6 +216,14 @@ def test_show_infra(tool: Tool) -> None:
     assert "outcome      infra, kind spawn (forgeable), reward none" in lines
     message = "because      exit code 127: the agent's program, or one that it starts, is not found"
     assert message in lines
+
+
+def test_json_holds_no_command_that_a_ci_system_obeys(tool: Tool) -> None:
+    rollout = tool.of("test_fails").rollout
+    text = "\n".join([*tool.said("show", "--json", rollout), *tool.said("list", "last", "--json")])
+    assert "##" not in text
+    found = json.loads("\n".join(tool.said("show", "--json", rollout)))
+    assert found["bundle"]["changes"][0]["path"] == "##vso[x]"
 
 
 @pytest.mark.parametrize("test", ["test_passes[s0]", "test_fails", "test_spawn"])

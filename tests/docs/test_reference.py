@@ -18,6 +18,7 @@ import pytest
 import pytest_rollout
 from pytest_rollout import bundle, control, diff, evaluated, evidence, knobs, limits, marker, outcome, plugin, task
 from pytest_rollout._reporting import UNMEASURED
+from pytest_rollout._signals import ENDING
 from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
 from pytest_rollout.agents.protocol import Episode, LiveStage
@@ -187,7 +188,8 @@ def tool_options() -> set[str]:
 
 def exit_statuses() -> set[str]:
     """pytest's own (6 is newer than the oldest pytest that is supported) and ours."""
-    return {str(int(code)) for code in pytest.ExitCode} | {"6", str(UNMEASURED)}
+    ours = {str(UNMEASURED), *(str(128 + number) for number in ENDING)}
+    return {str(int(code)) for code in pytest.ExitCode} | {"6"} | ours
 
 
 def ini_keys() -> set[str]:

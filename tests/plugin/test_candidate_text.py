@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
 HOSTILE = r"""
+    import threading
+    import warnings
+
     import pytest
 
     # printed by the agent: commands of GitHub, of Azure and of a terminal, also behind a blank and a carriage return
@@ -58,6 +61,24 @@ HOSTILE = r"""
     def test_group(bundle):
         raise ExceptionGroup(bundle.stdout, [RuntimeError(bundle.stdout)])
 
+    def test_subtest_of_values(bundle, subtests):
+        with subtests.test(value=bundle.stdout, values=[bundle.stdout]):
+            assert not bundle.stdout
+
+    def test_warns(bundle):
+        warnings.warn(bundle.stdout, DeprecationWarning)
+        warnings.warn(bundle.stdout + "\udcff")
+        assert bundle.exit_code == 0
+
+    @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")
+    def test_thread(bundle):
+        def fails():
+            raise RuntimeError(bundle.stdout)
+
+        thread = threading.Thread(target=fails)
+        thread.start()
+        thread.join()
+
     @pytest.fixture
     def prints(bundle):
         print(bundle.stdout)
@@ -71,7 +92,7 @@ HOSTILE = r"""
 
 
 def test_nothing_that_a_candidate_wrote_is_obeyed(suite: Suite) -> None:
-    ran = suite.run(HOSTILE, "-rA", "-v")
+    ran = suite.run(HOSTILE, "-rA", "-vv")
     assert {node: verdict[:2] for node, verdict in ran.verdicts.items()} == {
         "test_assertion": ("failed", None),
         "test_message": ("failed", None),
@@ -84,9 +105,15 @@ def test_nothing_that_a_candidate_wrote_is_obeyed(suite: Suite) -> None:
         "test_check": ("failed", None),
         "test_subtest": ("failed", None),
         "test_group": ("infra", "evaluator?"),
+        "test_subtest_of_values": ("failed", None),
+        "test_warns": ("passed", None),
+        "test_thread": ("passed", None),
         "test_teardown": ("passed", None),
     }
     assert ran.text.count("::error::one") > 20
+    warned = ran.text.partition("warnings summary")[2]
+    for kind in ("DeprecationWarning: | ::error::one", "UserWarning: | ::error::one", "RuntimeError: ::error::one"):
+        assert kind in warned
     for line in re.split(r"[\n\r]", ran.text):
         if line.startswith("rollout: "):
             continue  # the agent's command, which the user wrote

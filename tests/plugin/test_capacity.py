@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.plugin.support import SUITE, background, last_run, marker, processes, results, wait_for
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -69,3 +73,59 @@ def test_a_pool_that_is_not_there(suite: Suite) -> None:
     assert ran.status == 4
     why = "rollout(pools=…): there is no pool 'gpus'; in rollout_pools of the ini file: gpu. Did you mean 'gpu'?"
     assert why in ran.text + ran.errors
+
+
+WAITS = """
+    import os
+    import pathlib
+
+    import pytest
+
+    @pytest.fixture
+    def tells_pid():
+        pathlib.Path("holder.pid").write_text(str(os.getpid()))
+
+    def after(stage):
+        seen = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if "{word}" in text_of(path)]
+        pathlib.Path("seen").write_text(repr(seen))
+
+    def text_of(path):
+        try:
+            return path.read_text()
+        except OSError:
+            return ""
+
+    @pytest.mark.rollout(agent="trap '' INT TERM HUP; setsid sleep {word} & sleep {word}", pools=["gpu"])
+    def test_first(tells_pid, bundle):
+        assert bundle.exit_code == 0
+
+    @pytest.fixture
+    def second():
+        while not pathlib.Path("go").exists():
+            pass
+
+    @pytest.mark.rollout(agent=after, pools=["gpu"])
+    def test_second(second, bundle):
+        assert bundle.exit_code == 0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n2"])
+def test_a_wait_is_shown_and_a_killed_holder_takes_its_agent_along(suite: Suite, pytester: pytest.Pytester) -> None:
+    word = marker()
+    suite.ini("rollout_pools = gpu = 1", "rollout_controls = none")
+    suite.write({SUITE: WAITS.replace("{word}", word)})
+    with background(pytester, suite.workers) as running:
+        wait_for(lambda: len(processes(word)) == 2, 60, "the agent")
+        (suite.root / "go").touch()
+        holder = int((suite.root / "holder.pid").read_text())
+        line = f"rollout: 1 rollout waits for 'gpu' (1 place), held by pid {holder} ("
+        wait_for(lambda: line in (suite.root / "out.txt").read_text(), 60, "the line about waiting")
+        assert len(processes(word)) == 2
+        os.kill(holder, signal.SIGKILL)
+        assert running.wait(60) == 75
+    assert (suite.root / "seen").read_text() == "[]", "no process of the first agent lives when the second begins"
+    found = {node: (result.outcome, result.kind) for node, result in results(pytester).items()}
+    assert found == {"test_first": ("infra", "worker"), "test_second": ("passed", None)}
+    assert list((last_run(pytester).path / "waiting").iterdir()) == []

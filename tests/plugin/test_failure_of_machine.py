@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_rollout.store.folder import ResultsFolder
+from pytest_rollout.store.load import load_results
 from tests.plugin.conftest import read_junit
 from tests.plugin.support import (
     SUITE,
@@ -99,6 +102,15 @@ def lively(suite: Suite, pytester: pytest.Pytester) -> Lively:
     return Lively(suite, pytester)
 
 
+def ancestors(pid: int) -> set[int]:
+    """The processes that a process comes from."""
+    found: set[int] = set()
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+        found.add(pid)
+    return found
+
+
 def start_again(suite: Suite, pytester: pytest.Pytester) -> list[str]:
     """Run a quick suite, and give its header lines about stages."""
     suite.write({SUITE: QUICK})
@@ -107,19 +119,18 @@ def start_again(suite: Suite, pytester: pytest.Pytester) -> list[str]:
     return [line for line in done.text.splitlines() if line.startswith("rollout: removed")]
 
 
-# -- kill -9 and SIGTERM
+# -- kill -9
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_session_that_is_killed(lively: Lively, number: signal.Signals) -> None:
+def test_a_session_that_is_killed(lively: Lively) -> None:
     suite, pytester = lively.suite, lively.pytester
     with background(pytester, suite.workers) as running:
         lively.wait()
         before, workers = lively.finished(), children(running.pid)
-        running.send_signal(number)
+        running.kill()
         lively.check_end(running, workers)
-        assert running.returncode == -number
+        assert running.returncode == -signal.SIGKILL
     after = lively.finished()
     assert {node: after[node] for node in before} == before
     assert set(before.values()) == {("passed", None)}
@@ -146,32 +157,65 @@ def test_stages_of_a_dead_session_are_told_of(lively: Lively, suite: Suite, pyte
     assert start_again(suite, pytester) == []
 
 
-# -- Ctrl-C
+# -- Ctrl-C, and what ends a session as that does
 
 
 @pytest.mark.slow
-def test_an_interrupt(lively: Lively) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "to_all"),
+    [
+        pytest.param(signal.SIGINT, INTERRUPTED, True, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 143, False, id="kill"),
+        pytest.param(signal.SIGHUP, 129, True, id="a terminal that is closed"),
+    ],
+)
+def test_an_interrupt(lively: Lively, number: signal.Signals, status: int, to_all: bool) -> None:
     suite, pytester = lively.suite, lively.pytester
     with background(pytester, suite.workers, "--junitxml=report.xml") as running:
         lively.wait()
         before, workers = lively.finished(), children(running.pid)
         began = time.monotonic()
-        os.killpg(running.pid, signal.SIGINT)
-        assert running.wait(30) == INTERRUPTED
+        (os.killpg if to_all else os.kill)(running.pid, number)
+        assert running.wait(30) == status
         assert time.monotonic() - began < 12
         lively.check_end(running, workers)
     after = lively.finished()
     cancelled = {"test_long"} if suite.workers == "-n0" else {"test_long", "test_longer"}
-    assert after == {**before, **dict.fromkeys(cancelled, ("infra", "cancelled"))}
+    by_itself = number != signal.SIGINT and to_all and suite.workers == "-n2"  # each worker was told to die
+    kind = "worker" if by_itself else "cancelled"
+    said = f"the worker was ended by {number.name}" if by_itself else "the session was interrupted"
+    assert after == {**before, **dict.fromkeys(cancelled, ("infra", kind))}
     assert left_of_stages(suite) == []
     text = (suite.root / "out.txt").read_text()
     passed = len(before)
     summary = f"{len(after)} rollouts: {passed} passed, 0 failed, {len(cancelled)} infra; {6 - len(after)} not run"
     assert summary in text.splitlines()
-    assert f"  {len(cancelled)} × cancelled: the session was interrupted" in text.splitlines()
+    assert f"  {len(cancelled)} × {kind}: {said}" in text.splitlines()
     assert "Traceback" not in text
-    assert {case.name for case in read_junit(suite.root / "report.xml")} == set(before)
+    assert by_itself or {case.name for case in read_junit(suite.root / "report.xml")} == set(before)
     assert len(journal(last_run(pytester))) == len(after)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n2"])
+def test_a_worker_that_is_told_to_end(lively: Lively) -> None:
+    """It puts its rollout away, and another worker goes on with the rest."""
+    suite, pytester = lively.suite, lively.pytester
+    suite.write({SUITE: LIVELY.replace("{word}", lively.word, 2).replace("{word}", "0")})
+    lively.living = 2
+    with background(pytester, suite.workers) as running:
+        lively.wait()
+        holder = next(iter(processes(lively.word)))
+        worker = next(pid for pid in children(running.pid) if pid in ancestors(holder))
+        os.kill(worker, signal.SIGTERM)
+        lively.check_end(running, {worker})
+        assert running.returncode == UNMEASURED
+    found = lively.finished()
+    assert found.pop("test_long") == ("infra", "worker")
+    assert set(found.values()) == {("passed", None)}
+    assert len(found) == 5
+    assert "  1 × worker: the worker was ended by SIGTERM" in (suite.root / "out.txt").read_text().splitlines()
+    assert left_of_stages(suite) == []
 
 
 @pytest.mark.slow
@@ -202,6 +246,44 @@ def test_an_interrupt_of_an_agent_that_does_not_heed_it(suite: Suite, pytester: 
         ("infra", "cancelled", "the session was interrupted")
     ]
     assert left_of_stages(suite) == []
+
+
+# -- a clock that is set
+
+
+@pytest.mark.parametrize("workers", ["-n0"])
+@pytest.mark.parametrize("jump", [-86_400, 86_400])
+def test_a_clock_that_is_set_while_an_agent_runs(suite: Suite, jump: int) -> None:
+    """Durations, limits and the order of times do not come from it; the whole process sees the new time."""
+    ran = suite.run(
+        f"""
+        import time
+
+        import pytest
+
+        def agent(stage):
+            real = time.time
+            time.time = lambda: real() + {jump}
+            stage.run("sleep 0.2")
+
+        @pytest.mark.rollout(agent=agent)
+        def test_it(bundle):
+            assert bundle.termination == "completed"
+            assert 0.2 <= bundle.duration < 30
+
+        @pytest.mark.rollout(agent="echo hi > a.txt")
+        def test_after(bundle):
+            assert bundle.exists("a.txt")
+        """,
+        "--rollout-controls=none",
+    )
+    assert set(ran.verdicts.values()) == {("passed", None, 1.0)}
+    times = [time for node in ran.results for time in (ran.bundle(node).times.started, ran.bundle(node).times.ended)]
+    assert times == sorted(times)
+    assert ran.run is not None
+    events = [json.loads(line) for line in (ran.attempt("test_it") / "journal.jsonl").read_text().splitlines()]
+    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+    assert (suite.root / ".rollout" / "latest").read_text().strip() == ran.run.name
 
 
 # -- the folder of the results
@@ -235,6 +317,46 @@ def test_results_that_are_removed_midway(suite: Suite, removed: str) -> None:
     assert {(case.verdict, case.type) for case in ran.cases} == {("error", "infra.recording")}
     assert len(ran.cases) == 4
     assert not any("rollout.reward" in case.properties for case in ran.cases)
+    assert left_of_stages(suite) == []
+
+
+@pytest.mark.parametrize("workers", ["-n0"])
+@pytest.mark.parametrize(("phase", "struck"), [("agent", "infra"), ("finish", "passed")])
+def test_results_that_become_a_file(suite: Suite, phase: str, struck: str) -> None:
+    source = f"""
+        import pathlib
+
+        import pytest
+
+        def strike(phase):
+            if phase == {phase!r}:
+                pathlib.Path(".rollout").rename("moved")
+                pathlib.Path(".rollout").touch()
+
+        @pytest.fixture(scope="session", autouse=True)
+        def finish():
+            yield
+            strike("finish")
+
+        def agent(stage):
+            stage.run("echo hi > a.txt")
+            strike("agent")
+
+        @pytest.mark.rollout(agent="echo hi > a.txt")
+        def test_first(bundle):
+            assert bundle.exists("a.txt")
+
+        @pytest.mark.rollout(agent=agent)
+        def test_struck(bundle):
+            assert bundle.exists("a.txt")
+    """
+    ran = suite.run(source, "--rollout-controls=none", checked=False)
+    assert ran.status == UNMEASURED
+    assert ran.block()[:2] == ["2 rollouts: 0 passed, 0 failed, 2 infra", "infra: 2 recording"]
+    assert "Traceback" not in ran.text + ran.errors
+    (run,) = ResultsFolder(suite.root / "moved").all_runs()
+    kept = {result.node.partition("::")[2]: result.outcome for result in load_results(run).results}
+    assert kept == {"test_first": "passed", "test_struck": struck}
     assert left_of_stages(suite) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +35,7 @@ class FakeReader:
         return self.files[path]
 
     def read_baseline(self, path: bytes, limit: int) -> bytes | None:
-        data = self.baseline.get(path.decode())
+        data = self.baseline.get(os.fsdecode(path))
         return None if data is None or len(data) > limit else data
 
     def exists(self, path: str) -> bool:
@@ -351,6 +352,16 @@ def test_what_is_not_compared_is_named(old: bytes | None, new: bytes | None, kin
 def test_the_largest_file_that_is_compared() -> None:
     assert diff(None, b"x" * 2**20).lines_changed == 1
     assert diff(None, b"\n" * 20_000).lines_changed == 20_000
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"), [("a\\b", "a\\x5cb"), ("\udcff\n", "\\xff\\x0a"), ("a\\x5cb", "a\\x5cx5cb")]
+)
+def test_a_file_of_an_odd_name_is_compared_too(path: str, shown: str) -> None:
+    reader = FakeReader({path: b"new\n", shown: b"another file\nof the name as it is shown\n"}, {path: b"old\n"})
+    made = Diff([Change(path=shown, kind="modified", type="file")], reader)
+    assert str(made) == f"--- a/{shown}\n+++ b/{shown}\n@@ -1 +1 @@\n-old\n+new\n"
+    assert made.lines_changed == 2
 
 
 @pytest.mark.parametrize("what", ["dir", "fifo", "socket", "device"])

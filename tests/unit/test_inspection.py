@@ -346,6 +346,11 @@ def test_special_files_come_back(attempts: Attempts, keep: bool) -> None:
     assert (code, text) == (0, "pipe p 620\n")
 
 
+def test_a_sparse_terabyte_that_was_kept_is_shown(attempts: Attempts) -> None:
+    attempt = attempts.make("truncate -s 1T big", keep=True)
+    assert attempts.inspect(attempt, "stat", "-c", "%s", "big") == (0, f"{1 << 40}\n", "")
+
+
 def test_evidence_that_is_gone(attempts: Attempts) -> None:
     attempt = attempts.make("echo x > a; echo y > b")
     gone = attempt / "changes" / "b"

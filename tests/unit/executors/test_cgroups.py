@@ -93,7 +93,7 @@ def test_controllers_are_enabled_and_a_group_of_ours_alone_is_left(
     """With processes in it the kernel refuses to enable: they move to a leaf, where all of them are ours."""
     (tmp_path / "cgroup.controllers").write_text("cpu io memory pids\n")
     (tmp_path / "cgroup.subtree_control").write_text("")
-    (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (tmp_path / "cgroup.procs").write_text(f"{os.getppid()}\n{os.getpid()}\n")
     asked: list[str] = []
     write = Path.write_text
 
@@ -113,9 +113,16 @@ def test_controllers_are_enabled_and_a_group_of_ours_alone_is_left(
 def test_a_group_with_processes_of_others_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "cgroup.subtree_control").mkdir()  # writing to it fails
-    (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n{os.getppid()}\n")
-    assert cgroups._enabled(tmp_path) == []
-    assert not (tmp_path / "rollout-self").exists()
+    with subprocess.Popen(["sleep", "300"]) as child:
+        with subprocess.Popen(["sh", "-c", "sleep 300 & echo $!"], stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            orphan = int(other.stdout.readline())
+            other.wait()
+        (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n{child.pid}\n{orphan}\n")
+        assert cgroups._enabled(tmp_path) == []
+        assert not (tmp_path / "rollout-self").exists()
+        os.kill(orphan, 9)
+        child.kill()
 
 
 def test_lost_groups_are_removed(tmp_path: Path) -> None:

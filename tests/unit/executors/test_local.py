@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_rollout.errors import HostError, SpawnError, StageError
+from pytest_rollout.errors import EvidenceError, HostError, SpawnError, StageError
 from pytest_rollout.executors import local as module
 from pytest_rollout.executors.local import LocalExecutor, kill_tree
 from pytest_rollout.executors.protocol import ExecutorInfo
@@ -104,7 +104,7 @@ def test_a_full_disk_is_the_hosts_failure(local: Lab, monkeypatch: pytest.Monkey
         raise error
 
     baseline = local.executor.prepare(local.workspace({"a": "x", "d/b": "y"}))
-    for name in ("shutil.copy2", "shutil.copyfile", "os.sendfile", "os.copy_file_range"):
+    for name in ("shutil.copy2", "os.pwrite"):
         monkeypatch.setattr(name, full)
     with pytest.raises(HostError) as caught:
         local.executor.provision(baseline)
@@ -166,3 +166,44 @@ def test_closing_gives_the_root_back(local: Lab) -> None:
 def test_the_interpreter_of_this_session_needs_no_bind(local: Lab) -> None:
     trial = local.run([sys.executable, "-c", "import sys; print(sys.executable)"])
     assert trial.text == f"{sys.executable}\n"
+
+
+# One chain of folders moved to the end of another: longer than any path that a shell can go to.
+CHAIN = 'for _ in 1 2 3; do mkdir -p "$p"; test ! -d x || mv x "$p/x"; mv {name} x; done'
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (f"p=$(printf 'd/%.0s' $(seq 1000)); {CHAIN.format(name='d')}", "more than 200 levels of folders"),
+        (f"n={'n' * 250}; p=$n/$n/$n/$n/$n/$n/$n; {CHAIN.format(name='$n')}", "a path is too long"),
+    ],
+    ids=["deep", "long"],
+)
+def test_what_can_not_be_copied_for_an_evaluation_is_the_candidates(local: Lab, script: str, why: str) -> None:
+    trial = local.run(script)
+    assert trial.end == ("completed", 0, None), trial.stderr
+    with pytest.raises(EvidenceError) as caught:
+        local.above(trial.stage)
+    assert str(caught.value) == f"what the agent left can't be copied for an evaluation: {why}"
+    assert len(os.listdir(local.root.stages)) == 1
+
+
+def test_a_sparse_terabyte_is_copied_as_one(local: Lab) -> None:
+    above = local.above(local.run("truncate -s 1T big").stage)
+    info = os.stat(f"{above.path}/copy/big")
+    assert (info.st_size, info.st_blocks) == (1 << 40, 0)
+
+
+def test_a_disk_that_is_full_at_an_evaluation_may_be_the_candidates_doing(
+    local: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    stage = local.run("echo x > f").stage
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", full)
+        with pytest.raises(HostError) as caught:
+            local.above(stage)
+    assert caught.value.forgeable

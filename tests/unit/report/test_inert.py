@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_rollout.report.inert import inert_repr, inert_text, one_line
+from pytest_rollout.report.inert import inert_json, inert_repr, inert_text, one_line
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,13 @@ def test_inert_text(text: str, shown: str) -> None:
 def test_one_line() -> None:
     assert one_line("a\n::b\r") == r"a\n::b\x0d"
     assert one_line("::b") == "| ::b"
+
+
+@given(st.text(st.sampled_from("#[\\"), max_size=8) | st.text())
+def test_inert_json_means_the_same(text: str) -> None:
+    shown = inert_json(json.dumps({text: [text]}))
+    assert json.loads(shown) == {text: [text]}
+    assert "##" not in shown
 
 
 def test_inert_repr_goes_through_what_pytest_makes() -> None:

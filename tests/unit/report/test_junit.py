@@ -12,9 +12,12 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
+from _pytest.junitxml import bin_xml_escape
+from hypothesis import given
+from hypothesis import strategies as st
 from junitparser import JUnitXml, xunit2
 from lxml import etree
 
@@ -328,9 +331,12 @@ def test_text_can_not_attach_files(report: Callable[..., Path]) -> None:
     command = "[[ATTACHMENT|/etc/passwd]]"
     text = f"a\n{command}\n  {command} \nsay {command} twice {command}\n[[ATTACHMENT] "
     outputs = f"<system-out>{text}</system-out><system-err>{command}</system-err>"
-    path = report(case(OWN, f"<failure>{text}</failure>", outputs), case(outputs, name="test_b"))
-    assert rewrite(path, {"r1": verdict("failed")}) == []
+    own = f'<properties>{ID}<property name="{command}" value="{command}"/></properties>'
+    path = report(case(own, f"<failure>{text}</failure>", outputs), case(outputs, name="test_b"))
+    assert rewrite(path, {"r1": verdict("failed", message=f"say {command}")}) == []
     broken = "[[ATTACHMENT |/etc/passwd]]"
+    assert suite_of(path).find("testcase/failure").get("message") == f"say {broken}"  # type: ignore[union-attr]
+    assert properties_of(suite_of(path)[0])[1] == (f"| {broken}", f"| {broken}")
     expected = f"a\n| {broken}\n|   {broken} \nsay {broken} twice {broken}\n[[ATTACHMENT] "
     for testcase in suite_of(path):
         assert testcase.findtext("system-out") == expected
@@ -360,6 +366,26 @@ def test_a_cut_does_not_make_a_command(report: Callable[..., Path]) -> None:
     assert rewrite(path, {"r1": verdict("passed")}) == []
     assert "[[ATTACHMENT|" not in path.read_text("utf-8")
     assert " characters were cut here ...] " in path.read_text("utf-8")
+
+
+TEXTS = st.one_of(
+    st.text(st.sampled_from("[]|<>&\"'\0\x1b\x85\ufffe\ud800\U0001f600 \n") | st.characters()),
+    st.just("[[ATTACHMENT|x]]"),
+)
+
+
+@given(name=TEXTS, text=TEXTS, message=TEXTS, value=TEXTS)
+def test_any_text_gives_a_file_that_strict_readers_take(
+    report: Callable[..., Path], name: str, text: str, message: str, value: str
+) -> None:
+    written = {each: bin_xml_escape(each) for each in (name, text)}  # as pytest does
+    pair = f"<property name={quoteattr(written[name])} value={quoteattr(written[text])}/>"
+    outputs = f"<failure>{escape(written[text])}</failure><system-out>{escape(written[text])}</system-out>"
+    path = report(case(f"<properties>{ID}{pair}</properties>", outputs))
+    assert rewrite(path, {"r1": verdict("failed", (f"rollout.{name}", value), message=message)}) == []
+    testcase = only_case(path)
+    assert testcase.find("failure").get("type") == "reward"  # type: ignore[union-attr]
+    assert "[[ATTACHMENT|" not in path.read_text("utf-8")
 
 
 # Repairs

@@ -147,6 +147,12 @@ def test_of_many_changes_twenty_are_shown(folder: Path, make_record: Callable[..
     assert text.splitlines()[19:] == ["  added     symlink  f19"]
 
 
+def test_of_many_findings_twenty_are_shown(folder: Path, make_record: Callable[..., BundleRecord]) -> None:
+    findings = tuple(Finding(code="setuid", message="mode 4755", path=f"f{number}") for number in range(22))
+    text = dict(sections(folder, make_record(findings=findings), ()))["findings"]
+    assert text.splitlines()[19:] == ["  setuid: mode 4755 (f19)", "  … and 2 more"]
+
+
 def test_what_a_candidate_wrote_is_inert(folder: Path, make_record: Callable[..., BundleRecord]) -> None:
     (folder / "stdout").write_text("\n".join(COMMANDS))
     changes = (Change(path="##vso[x]\n::error::x", kind="added", type="file"),)

@@ -191,18 +191,3 @@ def test_kept_stages(results: ResultsFolder, stages: Path) -> None:
 def test_without_a_stage_root(results: ResultsFolder, stages: Path) -> None:
     assert gone(results, stages) == []
     assert not stages.exists()
-
-
-def test_places_that_nobody_has(results: ResultsFolder, stages: Path) -> None:
-    from pytest_rollout.capacity import SLOTS, Capacity
-    from pytest_rollout.executors.cancel import Cancel
-
-    StageRoot(stages).close()
-    capacity, cancel = Capacity(stages / "slots", {SLOTS: 2}), Cancel()
-    with capacity.held((), cancel):
-        (stages / "slots" / f"{SLOTS}.1").touch()
-        assert gone(results, stages) == []
-        assert os.listdir(stages / "slots") == [f"{SLOTS}.0"]
-        with capacity.held((), cancel):
-            pass
-    cancel.close()

@@ -156,6 +156,30 @@ def test_a_sparse_terabyte_is_a_finding(lab: Lab, kept: Path, within: Callable[.
     assert (changes["big"].size, changes["small"].stored) == (1 << 40, True)
 
 
+def test_a_hole_is_hashed_and_takes_no_room(lab: Lab, kept: Path) -> None:
+    script = (
+        "printf head > f; truncate -s 8M f; printf middle >> f; truncate -s 9M f; truncate -s 3000001 hole; chmod 0 f"
+    )
+    trial = lab.run(script, over={"hole": "x"})
+    changes, findings = gather(trial, kept)
+    assert findings == []
+    data = (b"head".ljust(8 << 20, b"\0") + b"middle").ljust(9 << 20, b"\0")
+    assert (changes["f"].sha256, changes["f"].size) == (digest(data), 9 << 20)
+    assert changes["hole"].sha256 == digest(b"x".ljust(3000001, b"\0"))
+    assert (kept / "f").read_bytes() == data
+    assert (kept / "hole").stat().st_size == 3000001
+    assert sum((kept / name).stat().st_blocks for name in changes) * 512 < 1 << 20
+
+
+def test_a_file_that_ends_early_is_hashed_as_it_is_kept(lab: Lab, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = lab.run("printf 12345 > f")
+    with monkeypatch.context() as patch:  # somebody outside of the attempt cuts it while it is read
+        patch.setattr("pytest_rollout.stage.collect.data_ranges", lambda fd, size: [(0, 5), (5, 9)])
+        changes, _ = gather(trial, kept)
+    assert changes["f"].sha256 == digest(b"12345")
+    assert (kept / "f").read_bytes() == b"12345"
+
+
 def test_a_bound_of_the_listing_is_a_finding(lab: Lab, kept: Path) -> None:
     trial = lab.run("mkdir m; touch m/1 m/2 m/3")
     changes, findings = gather(trial, kept, listing=ListingBounds(entries=2))
@@ -192,7 +216,7 @@ def full(*_: Any, **__: Any) -> int:
 def test_a_full_disk_is_the_hosts_failure(lab: Lab, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = lab.run("echo x > f")
     with monkeypatch.context() as patch:
-        patch.setattr("os.write", full)
+        patch.setattr("os.pwrite", full)
         with pytest.raises(HostError) as caught:
             gather(trial, kept)
     assert str(caught.value) == f"a changed file can't be written to {kept}: No space left on device"

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pytest_rollout.plain import shown_path
 from pytest_rollout.stage import tree
 from pytest_rollout.stage.tree import Bound, entries, lstat, open_path, read_file, reading, show, walk
 
@@ -250,6 +253,13 @@ def test_odd_names_are_read_and_listed(top: int, tmp_path: Path, name: bytes) ->
 )
 def test_show(path: bytes, shown: str) -> None:
     assert show(path) == shown
+
+
+@given(st.binary() | st.lists(st.sampled_from([b"\\", b"\\x5c", b"x", b"5c", b"\n", b"\xc3", b"\xa9"])).map(b"".join))
+def test_what_is_shown_is_printable_and_stands_for_one_path(path: bytes) -> None:
+    shown = show(path)
+    assert shown.isprintable()
+    assert shown_path(shown) == path
 
 
 def test_a_missing_path_is_none_and_a_name_too_long_is_an_error(top: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -76,6 +78,23 @@ def test_a_full_disk_is_the_hosts(make_result: Callable[..., Result]) -> None:
     journal.close()
 
 
+def test_a_line_that_does_not_fit_leaves_nothing_of_itself(tmp_path: Path, make_result: Callable[..., Result]) -> None:
+    """A limit on the size of files stands for a disk that fills in the middle of a line."""
+    journal, place = ResultsJournal(tmp_path / "gw0.jsonl"), tmp_path / "gw0.jsonl"
+    journal.append(make_result())
+    before, limits = place.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(RecordingError, match="File too large"):
+            journal.append(make_result())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert place.read_bytes() == before
+    journal.append(make_result())
+    assert len([msgspec.json.decode(line) for line in place.read_bytes().splitlines()]) == 2
+    journal.close()
+
+
 def test_a_journal_that_can_not_be_made_is_a_failure_to_record(tmp_path: Path) -> None:
     for kind in (ResultsJournal, AttemptJournal):
         with pytest.raises(RecordingError) as caught:
@@ -102,3 +121,11 @@ def test_now_is_utc_with_its_offset() -> None:
     first, second = (datetime.fromisoformat(utc_now()) for _ in range(2))
     assert first.utcoffset() == timedelta(0)
     assert timedelta(0) <= second - first < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("jump", [-86_400, 86_400])
+def test_a_clock_that_is_set_moves_no_time(jump: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = datetime.fromisoformat(utc_now())
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + jump)
+    assert timedelta(0) <= datetime.fromisoformat(utc_now()) - first < timedelta(minutes=1)
