@@ -10,7 +10,7 @@ from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.records import Planned, Result, ScoreRecord
 from pytest_rollout.task import Task
 
-__all__ = ["lost_result", "result_of", "score_of"]
+__all__ = ["lost_result", "news", "result_of", "score_of"]
 
 _MAX_MESSAGE = 4000
 _ATTEMPT = 1
@@ -88,6 +88,13 @@ def result_of(
         time=utc_now(),
         warnings=warnings,
     )
+
+
+def news(bundle: BundleRecord | None, told: set[str]) -> tuple[str, ...]:
+    """The warnings of a bundle that were not told yet; they are from now on."""
+    found = tuple(text for text in (bundle.warnings if bundle is not None else ()) if text not in told)
+    told.update(found)
+    return found
 
 
 def lost_result(planned: Planned, message: str, *, forgeable: bool = False) -> Result:

@@ -23,7 +23,7 @@ from pytest_rollout.agents.paths import is_below
 from pytest_rollout.agents.protocol import Agent, Episode
 from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
-from pytest_rollout.bundle import AuditVerdict, BundleRecord
+from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.capacity import SLOTS, Capacity
 from pytest_rollout.errors import ConfigError, HostError, InfraError, IsolationError
 from pytest_rollout.executors.bwrap import FIXED_BINDS, find_bwrap
@@ -35,7 +35,7 @@ from pytest_rollout.executors.sandbox import SandboxExecutor
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
-from pytest_rollout.recording import result_of, score_of
+from pytest_rollout.recording import news, result_of, score_of
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
@@ -308,16 +308,10 @@ class Run:
             bundle=bundle,
             folder=folder,
             in_process=in_process,
-            warnings=self._news(bundle),
+            warnings=news(bundle, self._told),
         )
         self.append(result)
         return result
-
-    def _news(self, bundle: BundleRecord | None) -> tuple[str, ...]:
-        """The warnings of a bundle that no earlier result of this process had: what is told once is told."""
-        found = tuple(text for text in (bundle.warnings if bundle is not None else ()) if text not in self._told)
-        self._told.update(found)
-        return found
 
     def append(self, result: Result) -> None:
         """Add a line to this process's results, and see it on the disk."""
