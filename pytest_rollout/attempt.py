@@ -38,7 +38,6 @@ from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
-from pytest_rollout.stage.baseline import Baseline
 from pytest_rollout.stage.collect import CollectBounds, collect
 from pytest_rollout.stage.kept import name_keeper
 from pytest_rollout.stage.layers import protected
@@ -182,7 +181,8 @@ def _run(
     task, journal, redactor = request.episode.task, attempt.journal, attempt.redactor
     attempt.waited = None if places is None else places.waited
     baseline = executor.prepare(None if task.workspace is None else Path(task.workspace.path))
-    _tell(journal, attempt.waited, baseline)
+    if attempt.waited:
+        journal.event("waited", seconds=round(attempt.waited, 3))
     stage = executor.provision(baseline)
     attempt.holds(executor, stage)
     if places is not None:
@@ -235,14 +235,6 @@ def _run(
     )
     write_record(attempt.folder / "bundle.json", attempt.record, redactor=redactor)
     attempt.infra = infra
-
-
-def _tell(journal: AttemptJournal, waited: float | None, baseline: Baseline) -> None:
-    """What there is to say before the stage is provisioned."""
-    if waited:
-        journal.event("waited", seconds=round(waited, 3))
-    if baseline.note:
-        journal.event("rebuilt", note=baseline.note)
 
 
 def _act(agent: Agent, live: LiveStage, cancel: Cancel) -> tuple[Ended, Infra | None]:
