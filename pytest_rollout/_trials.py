@@ -33,7 +33,7 @@ from pytest_rollout.evaluation.surroundings import Surroundings
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.plain import clean_text
 from pytest_rollout.run import Run
-from pytest_rollout.stage.baseline import fingerprint
+from pytest_rollout.stage.fingerprint import fingerprint
 from pytest_rollout.store.folder import read_record
 from pytest_rollout.task import Task
 

@@ -40,6 +40,7 @@ from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.collect import CollectBounds, collect
+from pytest_rollout.stage.kept import name_keeper
 from pytest_rollout.stage.layers import protected
 from pytest_rollout.stage.reader import StageReader
 from pytest_rollout.stage.root import is_full
@@ -126,6 +127,7 @@ class Attempt:
             if self.record is not None:
                 self.record = msgspec.structs.replace(self.record, stage=place)
                 write_record(self.folder / "bundle.json", self.record, redactor=self.redactor)
+            name_keeper(place, self.folder)
             return
         problem = executor.drop(stage)
         with suppress(InfraError):
@@ -230,6 +232,7 @@ def _run(
         changes=collected.changes,
         findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken)),
         invalid_actions=len(broken) if task.protect else None,
+        warnings=(baseline.note,) if baseline.note else (),
     )
     write_record(attempt.folder / "bundle.json", attempt.record, redactor=redactor)
     attempt.infra = infra

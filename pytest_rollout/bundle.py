@@ -14,6 +14,7 @@ import msgspec
 __all__ = [
     "SCHEMA_VERSION",
     "AuditVerdict",
+    "Before",
     "BundleRecord",
     "Captured",
     "Change",
@@ -126,11 +127,24 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     observed: str = "unknown"
 
 
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """What the baseline has at a changed path. ``mode`` is octal text, ``size`` bytes, ``target`` that of a link.
+
+    ``sha256`` of a file is None where too much would have been read for it.
+    """
+
+    type: FileType
+    mode: str
+    size: int | None = None
+    sha256: str | None = None
+    target: str | None = None
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One path that differs from the baseline. ``mode`` is octal text, ``size`` bytes.
 
-    ``stored`` says that ``changes/`` holds its content. A path that is not UTF-8 has its bytes
-    written as ``\\xff``.
+    ``stored`` says that ``changes/`` holds its content; ``sha256`` may be known of a file that was too large for that.
+    A path that is not UTF-8 has its bytes written as ``\\xff``. ``before`` is None for what was added.
     """
 
     path: str
@@ -142,6 +156,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
     links: int | None = None
     stored: bool = False
+    before: Before | None = None
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):

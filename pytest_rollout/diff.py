@@ -14,7 +14,7 @@ from pytest_rollout.bundle import Change
 from pytest_rollout.errors import EvidenceError
 from pytest_rollout.plain import shown_path
 
-__all__ = ["Diff", "FileDiff", "Reads"]
+__all__ = ["Diff", "FileDiff", "Reads", "comparison_work"]
 
 _MAX_DIFF_BYTES = 1 << 20
 _MAX_DIFF_TOTAL = 16 << 20
@@ -78,7 +78,7 @@ def _file_diff(change: Change, reader: Reads) -> FileDiff:
     before, after = _lines(old), _lines(new)
     if before is None or after is None:
         return _named(change)
-    if _work(before, after) > _MAX_DIFF_WORK:
+    if comparison_work(before, after) > _MAX_DIFF_WORK:
         return _named(change, added=len(after), removed=len(before))
     lines = list(difflib.unified_diff(before, after, f"a/{change.path}", f"b/{change.path}", n=3))
     body = [line for line in lines[2:] if line[:1] in "+-"]
@@ -91,7 +91,7 @@ def _file_diff(change: Change, reader: Reads) -> FileDiff:
     )
 
 
-def _work(before: list[str], after: list[str]) -> int:
+def comparison_work(before: Sequence[str | bytes], after: Sequence[str | bytes]) -> int:
     """How many pairs of equal lines a comparison looks at, at the least; lines that are everywhere do not count."""
     old, new = Counter(before), Counter(after)
     popular = len(after) // 100 + 1 if len(after) >= _POPULAR_FROM else len(after)

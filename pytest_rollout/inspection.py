@@ -75,6 +75,7 @@ def view_arguments(root: StageRoot, attempt: Path, bundle: BundleRecord) -> Iter
     """A read-only view of the stage at ``/stage`` of a sandbox."""
     revision = bundle.pins.environment_revision or ""
     baseline = root.baselines / revision.removeprefix("sha256:")
+    root.hold(baseline.name)
     kept = Path(bundle.stage) if bundle.stage else None
     copy = kept / "copy" if kept is not None and (kept / "copy").is_dir() else None
     if copy is not None and root.owner.uid == os.geteuid():

@@ -10,7 +10,7 @@ from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.records import Planned, Result, ScoreRecord
 from pytest_rollout.task import Task
 
-__all__ = ["lost_result", "result_of", "score_of"]
+__all__ = ["lost_result", "news", "result_of", "score_of"]
 
 _MAX_MESSAGE = 4000
 _ATTEMPT = 1
@@ -60,6 +60,7 @@ def result_of(
     bundle: BundleRecord | None = None,
     folder: str | None = None,
     in_process: bool = False,
+    warnings: tuple[str, ...] = (),
 ) -> Result:
     """The line of results of a judged rollout; ``folder`` is relative to the run's."""
     return Result(
@@ -85,7 +86,15 @@ def result_of(
         in_process=in_process,
         audit=bundle.audit if bundle is not None else None,
         time=utc_now(),
+        warnings=warnings,
     )
+
+
+def news(bundle: BundleRecord | None, told: set[str]) -> tuple[str, ...]:
+    """The warnings of a bundle that were not told yet; they are from now on."""
+    found = tuple(text for text in (bundle.warnings if bundle is not None else ()) if text not in told)
+    told.update(found)
+    return found
 
 
 def lost_result(planned: Planned, message: str, *, forgeable: bool = False) -> Result:

@@ -6,7 +6,6 @@ share is the run's name and its folder.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -32,15 +31,16 @@ from pytest_rollout.identity import rollout_id
 from pytest_rollout.isolation import Isolation
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
-from pytest_rollout.recording import result_of, score_of
+from pytest_rollout.recording import news, result_of, score_of
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.sources.prepare import prepared_source
-from pytest_rollout.stage.removal import remove_tree
+from pytest_rollout.stage.holds import Holds
+from pytest_rollout.stage.kept import remove_kept
 from pytest_rollout.stage.root import SOURCES, StageRoot, default_root
 from pytest_rollout.store.facts import FactsFolder
-from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
 from pytest_rollout.store.records import Plan, Result, RunRecord
 from pytest_rollout.task import Archive, Folder, Git, Task
@@ -78,6 +78,8 @@ class Run:
         self._root: StageRoot | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
+        self._told: set[str] = set()
+        self._holds = Holds(self.stage_root)
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
         self.waits = self.folder.path / "waiting" if sizes else None  # where long waits for a place are told
         slots = self.stage_root / "slots"
@@ -99,7 +101,7 @@ class Run:
 
         Raises ConfigError, StageError and HostError.
         """
-        return prepared_source(asked, self.stage_root / SOURCES, self.name)
+        return prepared_source(asked, self.stage_root / SOURCES, self.name, self._holds.hold)
 
     def check_hidden(self, files: set[Path], hidden: set[Path], agents: list[AgentConfig | Agent]) -> None:
         """Refuse to run where an agent could read the suite, the results or other stages.
@@ -263,6 +265,7 @@ class Run:
             bundle=bundle,
             folder=folder,
             in_process=in_process,
+            warnings=news(bundle, self._told),
         )
         self.append(result)
         return result
@@ -278,20 +281,14 @@ class Run:
     def prune(self) -> list[str]:
         """Remove the oldest runs beyond ``rollout_keep_runs``, with the stages that they kept."""
         for run in self.results.surplus(self.settings.keep_runs):
-            for bundle in run.path.glob("rollouts/*/*/*/bundle.json"):
-                self._remove_kept(bundle)
+            for stage in kept_stages(run):
+                if self._root is not None and stage.parent == self._root.kept:
+                    remove_kept(stage)
         return self.results.prune(self.settings.keep_runs)
 
-    def _remove_kept(self, bundle: Path) -> None:
-        try:
-            stage = json.loads(bundle.read_bytes()).get("stage")
-        except (OSError, ValueError):
-            return
-        if stage and self._root is not None and Path(stage).parent == self._root.kept:
-            remove_tree(stage)
-
     def close(self) -> None:
-        """Give back the journal and the executor; may be called twice."""
+        """Give back the journal, the executor and the sources; may be called twice."""
+        self._holds.close()
         if self._journal is not None:
             self._journal.close()
             self._journal = None

@@ -8,12 +8,15 @@ commit, branch, remote or log.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import os
 import stat
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,12 +68,12 @@ def _blobs(top: bytes, pack: _Pack) -> Iterator[_Entry]:
         place = os.path.join(top, path)
         info = os.lstat(place)
         if stat.S_ISLNK(info.st_mode):
-            mode, data = 0o120000, os.readlink(place)
+            target = os.readlink(place)
+            yield path, 0o120000, pack.add(_BLOB, target), len(target)
         else:
             mode = 0o100755 if info.st_mode & 0o111 else 0o100644
             with open(place, "rb") as file:
-                data = file.read()
-        yield path, mode, pack.add(_BLOB, data), len(data)
+                yield path, mode, pack.add_file(file, info.st_size), info.st_size
 
 
 def _trees(entries: list[_Entry], pack: _Pack) -> bytes:
@@ -102,12 +105,23 @@ class _Pack:
 
     def add(self, kind: int, data: bytes) -> bytes:
         """Add an object that is not there yet; returns its id."""
-        sha = hashlib.sha1(b"%s %d\0" % (_NAMES[kind], len(data)), usedforsecurity=False)
-        sha.update(data)
+        return self._add(kind, io.BytesIO(data), len(data))
+
+    def add_file(self, file: BinaryIO, size: int) -> bytes:
+        """Add a blob of this size, which is read twice, in pieces; returns its id."""
+        return self._add(_BLOB, file, size)
+
+    def _add(self, kind: int, file: BinaryIO, size: int) -> bytes:
+        sha = hashlib.sha1(b"%s %d\0" % (_NAMES[kind], size), usedforsecurity=False)
+        for piece in _blocks(file, size):
+            sha.update(piece)
         if sha.digest() not in self._known:
-            written = _head(kind, len(data)) + _stored(data)
-            self._known[sha.digest()] = self._file.tell(), zlib.crc32(written)
-            self._file.write(written)
+            offset, checksum = self._file.tell(), 0
+            file.seek(0)
+            for written in chain((_head(kind, size),), _stored(file, size)):
+                checksum = zlib.crc32(written, checksum)
+                self._file.write(written)
+            self._known[sha.digest()] = offset, checksum
         return sha.digest()
 
     def finish(self) -> bytes:
@@ -162,14 +176,27 @@ def _head(kind: int, size: int) -> bytes:
     return bytes(out)
 
 
-def _stored(data: bytes) -> bytes:
+def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The blocks of a file; raises OSError where it has not this size any more."""
+    while size:
+        block = file.read(min(size, _BLOCK))
+        if not block:
+            raise OSError(errno.EIO, "a file changed while it was read")
+        size -= len(block)
+        yield block
+
+
+def _stored(file: BinaryIO, size: int) -> Iterator[bytes]:
     """A stream of zlib (RFC 1950) whose blocks are stored: the same bytes from every version of zlib."""
-    parts = [b"\x78\x01"]
-    for at in range(0, len(data), _BLOCK) or (0,):
-        block = data[at : at + _BLOCK]
-        last = at + _BLOCK >= len(data)
-        parts += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
-    return b"".join((*parts, struct.pack(">I", zlib.adler32(data))))
+    yield b"\x78\x01"
+    checksum, left = zlib.adler32(b""), size
+    if not size:
+        yield struct.pack("<BHH", 1, 0, 0xFFFF)
+    for block in _blocks(file, size):
+        left -= len(block)
+        checksum = zlib.adler32(block, checksum)
+        yield struct.pack("<BHH", not left, len(block), len(block) ^ 0xFFFF) + block
+    yield struct.pack(">I", checksum)
 
 
 def _index(entries: list[_Entry]) -> bytes:

@@ -2,7 +2,8 @@
 
 Only commands that read objects run in a repository that we did not make (``rev-parse``, ``ls-tree``, ``cat-file``):
 they run no hook, filter or program that its configuration names. What is far away is fetched into a bare repository of
-our own.
+our own. What git says is taken only up to a bound, and content goes through in pieces, so no repository decides how
+much memory it takes; each command has a time limit.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -22,7 +25,13 @@ from pytest_rollout.task import Git
 
 __all__ = ["Exported", "Repository", "open_repository"]
 
-_FETCH_SECONDS = 600.0
+MAX_BYTES = 8 * 2**30  # of all files
+MAX_FILES = 200_000
+MAX_LISTING = 64 * 2**20  # bytes of a listing of them
+_MAX_SAID = 64 * 2**10  # bytes of what git complains of
+_FETCH_SECONDS = _EXPORT_SECONDS = 600.0
+_LONGEST = 4096  # bytes of a path, and of the target of a link
+_PIECE = 1 << 20
 _LFS = b"version https://git-lfs.github.com/spec/v1\n"
 _QUIET = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -47,26 +56,35 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
 
     def export(self, target: Path) -> Exported:
-        """Write the files of the commit below ``target``, which is empty. Raises ConfigError, StageError, HostError."""
-        listed = list(_listed(_output(self.git, "ls-tree", "-r", "-z", "--full-tree", self.commit)))
-        submodules = tuple(os.fsdecode(path) for mode, _, path in listed if mode == b"160000")
+        """Write the files of the commit below ``target``, which is empty. Raises ConfigError, StageError, HostError.
+
+        More than 8 GiB, 200,000 files or 64 MiB of their names are refused before anything is written.
+        """
+        listing = _output(self.git, "ls-tree", "-r", "-l", "-z", "--full-tree", self.commit)
+        count = listing.count(b"\0")
+        if count > MAX_FILES:
+            raise ConfigError(f"Git(…): the commit holds {count} files, which are too many")
+        listed = list(_listed(listing))
+        size = sum(entry.size for entry in listed)
+        if size > MAX_BYTES:
+            raise ConfigError(f"Git(…): the commit holds {count} files of {size} bytes, which are too many")
+        submodules = tuple(os.fsdecode(entry.path) for entry in listed if entry.mode == b"160000")
         pointers = []
         with _Objects(self.git) as objects:
-            for mode, sha, path in listed:
-                place = os.path.join(os.fsencode(target), path)
-                if mode == b"160000":
+            for entry in listed:
+                place = os.path.join(os.fsencode(target), entry.path)
+                if entry.mode == b"160000":
                     os.makedirs(place, exist_ok=True)
                     continue
                 os.makedirs(os.path.dirname(place), exist_ok=True)
-                data = objects.read(sha)
-                if mode == b"120000":
-                    os.symlink(data, place)
+                if entry.mode == b"120000":
+                    os.symlink(objects.link(entry), place)
                     continue
                 with open(place, "xb") as file:
-                    file.write(data)
-                os.chmod(place, 0o755 if mode == b"100755" else 0o644)
-                if data.startswith(_LFS):
-                    pointers.append(os.fsdecode(path))
+                    head = objects.copy(entry, file.write)
+                os.chmod(place, 0o755 if entry.mode == b"100755" else 0o644)
+                if head.startswith(_LFS):
+                    pointers.append(os.fsdecode(entry.path))
         return Exported(submodules=submodules, pointers=tuple(pointers))
 
 
@@ -116,22 +134,49 @@ def _fetched(url: str, rev: str, cache: Path) -> Repository:
 def _git(
     words: Sequence[str], env: Mapping[str, str] = _QUIET, seconds: float = 60.0
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git; raises ConfigError where there is none."""
+    """Run git; raises ConfigError where there is none or it says too much, StageError where it takes too long."""
+    with tempfile.TemporaryFile() as said, _started(words, env, subprocess.DEVNULL, said) as process:
+        assert process.stdout is not None
+        watch = threading.Timer(seconds, process.kill)
+        watch.start()
+        try:
+            output = bytearray()
+            while len(output) <= MAX_LISTING and (piece := process.stdout.read1(_PIECE)):  # type: ignore[attr-defined]
+                output += piece
+            if len(output) > MAX_LISTING:
+                process.kill()
+            code = process.wait()
+        finally:
+            late = not watch.is_alive()
+            watch.cancel()
+        if len(output) > MAX_LISTING:
+            raise ConfigError(f"Git(…): git {_verb(words)} says more than {MAX_LISTING} bytes")
+        if late:
+            raise StageError(f"git {words[-1]!r} did not end within {seconds:g} s")
+        said.seek(max(0, said.seek(0, os.SEEK_END) - _MAX_SAID))
+        return subprocess.CompletedProcess(words, code, bytes(output), said.read())
+
+
+def _verb(words: Sequence[str]) -> str:
+    return next((word for word in words if not word.startswith("-")), "")
+
+
+def _started(
+    words: Sequence[str], env: Mapping[str, str], stdin: int, said: IO[bytes] | int
+) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             ["git", "-c", "safe.directory=*", *words],
             env={**_environment(), **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=said,
         )
-    except subprocess.TimeoutExpired:
-        raise StageError(f"git {words[-1]!r} did not end within {seconds:g} s") from None
     except FileNotFoundError:
         raise ConfigError("Git(…): the program git is not installed") from None
     except OSError as error:
         raise HostError(f"git could not be started: {error.strerror}") from error
+    return process
 
 
 def _environment() -> dict[str, str]:
@@ -153,11 +198,22 @@ def _last_line(said: bytes) -> str:
     return printable(lines[-1])[:300] if lines else "it said nothing"
 
 
-def _listed(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Mode, id and path of each entry; raises ConfigError for paths that no tree of git may hold."""
+class _Entry(msgspec.Struct, frozen=True):
+    """A file of a commit: its mode, its id, its bytes and its path."""
+
+    mode: bytes
+    sha: bytes
+    size: int
+    path: bytes
+
+
+def _listed(data: bytes) -> Iterator[_Entry]:
+    """The files; raises ConfigError for paths that no tree of git may hold, StageError for what is not there."""
     seen, folders = set[bytes](), set[bytes]()
     for line in data.split(b"\0")[:-1]:
         facts, _, path = line.partition(b"\t")
+        if len(path) > _LONGEST:
+            raise ConfigError(f"Git(…): the commit holds a path of {len(path)} bytes")
         parts = path.split(b"/")
         if any(part in (b"", b".", b"..") or part.lower() == b".git" for part in parts):
             raise ConfigError(f"Git(…): the commit holds the path {printable(os.fsdecode(path))!r}")
@@ -168,39 +224,68 @@ def _listed(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
             )
         seen.add(path)
         folders |= above
-        mode, _, sha = facts.split(b" ")
-        yield mode, sha, path
+        mode, _, sha, size = facts.split()
+        if size != b"-" and not size.isdigit():
+            raise _missing(sha)
+        yield _Entry(mode, sha, int(size) if size.isdigit() else 0, path)
+
+
+def _missing(sha: bytes) -> StageError:
+    return StageError(f"the git object {sha.decode('ascii', 'replace')} is missing: a shallow or partial clone?")
 
 
 class _Objects:
-    """One ``git cat-file`` that gives the content of objects."""
+    """One ``git cat-file`` that gives the content of objects; it is ended after some minutes."""
 
     def __init__(self, git: str) -> None:
-        words = ["git", "-c", "safe.directory=*", f"--git-dir={git}", "cat-file", "--batch"]
-        env = {**_environment(), **_QUIET}
-        self._process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        words = [f"--git-dir={git}", "cat-file", "--batch"]
+        self._process = _started(words, _QUIET, subprocess.PIPE, subprocess.DEVNULL)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._asked: IO[bytes] = self._process.stdin
         self._told: IO[bytes] = self._process.stdout
+        self._watch = threading.Timer(_EXPORT_SECONDS, self._process.kill)
 
     def __enter__(self) -> _Objects:
+        self._watch.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._asked.close()
+        self._watch.cancel()
+        self._process.kill()
         self._told.close()
+        try:
+            self._asked.close()
+        except BrokenPipeError:
+            pass
         self._process.wait()
 
-    def read(self, sha: bytes) -> bytes:
-        """The content of a blob; raises StageError for one that is not there."""
-        self._asked.write(sha + b"\n")
-        self._asked.flush()
-        head = self._told.readline().split()
-        if len(head) != 3:
-            raise StageError(f"the git object {sha.decode('ascii', 'replace')} is missing: a shallow or partial clone?")
-        data = self._told.read(int(head[2]))
+    def link(self, entry: _Entry) -> bytes:
+        """The target of a link."""
+        if entry.size > _LONGEST:
+            raise ConfigError(f"Git(…): the link {printable(os.fsdecode(entry.path))!r} has {entry.size} bytes")
+        pieces: list[bytes] = []
+        self.copy(entry, pieces.append)
+        return b"".join(pieces)
+
+    def copy(self, entry: _Entry, write: Callable[[bytes], object]) -> bytes:
+        """Write the content of a blob in pieces; returns the first of it. Raises StageError where it is not whole."""
+        try:
+            self._asked.write(entry.sha + b"\n")
+            self._asked.flush()
+        except BrokenPipeError:
+            raise StageError("git cat-file ended, or did not end in time") from None
+        head = self._told.readline(1024).split()
+        if len(head) != 3 or head[2] != b"%d" % entry.size:
+            raise _missing(entry.sha)
+        digest = (hashlib.sha1 if len(entry.sha) == 40 else hashlib.sha256)(usedforsecurity=False)
+        digest.update(b"blob %d\0" % entry.size)
+        left, first = entry.size, b""
+        while left and (piece := self._told.read(min(left, _PIECE))):
+            first = first or piece[: len(_LFS)]
+            digest.update(piece)
+            write(piece)
+            left -= len(piece)
         self._told.read(1)
-        digest = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
-        if digest(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest().encode() != sha:
-            raise StageError(f"the git object {sha.decode('ascii')} has another content than its id says")
-        return data
+        if left or digest.hexdigest().encode() != entry.sha:
+            raise StageError(f"the git object {entry.sha.decode('ascii')} has another content than its id says")
+        return first

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_rollout.bundle import Change, ChangeKind, FileType, Finding
-from pytest_rollout.stage.baseline import MAX_DEPTH, MAX_ENTRIES
-from pytest_rollout.stage.tree import Bound, TreeEntry, entries, lstat, open_path, reading, show, walk
+from pytest_rollout.bundle import Before, Change, ChangeKind, FileType, Finding
+from pytest_rollout.stage.fingerprint import MAX_DEPTH, MAX_ENTRIES
+from pytest_rollout.stage.tree import Bound, TreeEntry, entries, link_target, lstat, reading, show, walk
 from pytest_rollout.stage.view import CopyView, OverlayView, View, is_opaque, is_whiteout
 
-__all__ = ["Delta", "ListingBounds", "list_changes"]
+__all__ = ["Delta", "ListingBounds", "list_changes", "type_of"]
 
 
 class ListingBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +38,16 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     info: os.stat_result
 
     def type(self) -> FileType:
-        mode = self.info.st_mode
-        for test, name in _TYPES:
-            if test(mode):
-                return name
-        return "device"
+        return type_of(self.info.st_mode)
 
-    def change(self, *, sha256: str | None = None, stored: bool = False, target: str | None = None) -> Change:
+    def change(
+        self,
+        *,
+        sha256: str | None = None,
+        stored: bool = False,
+        target: str | None = None,
+        before: Before | None = None,
+    ) -> Change:
         kind, deleted = self.type(), self.kind == "deleted"
         return Change(
             path=show(self.path),
@@ -56,6 +59,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
             target=target,
             links=self.info.st_nlink if kind == "file" and not deleted else None,
             stored=stored,
+            before=before,
         )
 
 
@@ -66,6 +70,11 @@ _TYPES: tuple[tuple[Callable[[int], bool], FileType], ...] = (
     (stat.S_ISFIFO, "fifo"),
     (stat.S_ISSOCK, "socket"),
 )
+
+
+def type_of(mode: int) -> FileType:
+    """What a mode says that something is."""
+    return next((name for test, name in _TYPES if test(mode)), "device")
 
 
 _UNITS = {"entries": "entries", "depth": "levels of folders", "paths": "bytes of paths"}
@@ -148,16 +157,8 @@ def _same(baseline: int, layer: int, entry: TreeEntry, base: os.stat_result) -> 
     if stat.S_ISREG(now.st_mode):
         return now.st_size == base.st_size and _equal_content(baseline, layer, entry.path)
     if stat.S_ISLNK(now.st_mode):
-        return _target(baseline, entry.path) == _target(layer, entry.path)
+        return link_target(baseline, entry.path) == link_target(layer, entry.path)
     return stat.S_ISDIR(now.st_mode)
-
-
-def _target(folder: int, path: bytes) -> bytes:
-    fd = open_path(folder, path)
-    try:
-        return os.readlink(b"", dir_fd=fd)
-    finally:
-        os.close(fd)
 
 
 def _equal_content(baseline: int, layer: int, path: bytes) -> bool:

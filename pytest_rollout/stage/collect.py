@@ -9,18 +9,19 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from pytest_rollout.bundle import Change, Finding
+from pytest_rollout.bundle import Before, Change, Finding
 from pytest_rollout.errors import InfraError, recording_error
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.redaction.stream import RedactedStream
-from pytest_rollout.stage.changes import Delta, ListingBounds, list_changes
+from pytest_rollout.stage.changes import Delta, ListingBounds, list_changes, type_of
 from pytest_rollout.stage.copying import data_ranges, write_at
-from pytest_rollout.stage.tree import open_path, reading, show
+from pytest_rollout.stage.tree import link_target, lstat, reading, show
 from pytest_rollout.stage.view import View
 
 __all__ = ["CollectBounds", "Collected", "collect"]
@@ -30,10 +31,14 @@ _ZEROS = bytes(_PIECE)
 
 
 class CollectBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that are kept of one file and of all files of an attempt."""
+    """Bytes that are kept of one file and of all files of an attempt.
+
+    ``hashed`` bytes are read besides, for the digests of what the baseline had and of files that are too large to keep.
+    """
 
     file: int = 64 * 2**20
     total: int = 256 * 2**20
+    hashed: int = 512 * 2**20
     listing: ListingBounds = ListingBounds()
 
 
@@ -53,10 +58,11 @@ def collect(view: View, folder: Path, bounds: CollectBounds, redactor: Redactor 
     """
     deltas, findings = list_changes(view, bounds.listing)
     changes: list[Change] = []
+    hashing = _Hashing(bounds.hashed)
     left = bounds.total
     for delta in deltas:
         search = RedactedStream(redactor)
-        change, used, finding = _keep(view, delta, folder, min(left, bounds.file), search)
+        change, used, finding = _keep(view, delta, folder, min(left, bounds.file), hashing, search)
         left -= used
         changes.append(change)
         if finding is not None:
@@ -68,41 +74,79 @@ def collect(view: View, folder: Path, bounds: CollectBounds, redactor: Redactor 
             findings.append(Finding(code="hardlink", message=f"{change.links} hard links", path=change.path))
         if change.type in ("file", "dir") and change.mode and int(change.mode, 8) & 0o6000:
             findings.append(Finding(code="setuid", message=f"mode {change.mode}", path=change.path))
+    if hashing.refused:
+        message = f"what {hashing.refused} paths held before is not known: more than {bounds.hashed} bytes to read"
+        findings.append(Finding(code="before.bytes", message=message))
     return Collected(changes=tuple(changes), findings=tuple(findings))
 
 
-def _keep(
-    view: View, delta: Delta, folder: Path, allowed: int, search: RedactedStream
-) -> tuple[Change, int, Finding | None]:
-    kind = delta.type()
-    if delta.kind == "deleted" or kind == "dir":
-        return delta.change(), 0, None
-    path = show(delta.path)
-    try:
+class _Hashing:
+    """Digests of files that are not kept, as long as there are bytes left to read."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self.refused = left, 0
+
+    def digest(self, folder: int, path: bytes, size: int) -> str | None:
+        """The digest of a file of this size, or None; raises OSError."""
+        if size > self._left:
+            return None
+        found, used = hashlib.sha256(), 0
+        with reading(folder, path) as source:
+            while used < size and (piece := os.read(source, min(1 << 20, size - used))):
+                found.update(piece)
+                used += len(piece)
+        self._left -= used
+        return found.hexdigest() if used == size else None
+
+    def before(self, view: View, delta: Delta) -> Before | None:
+        """What the baseline has at a path; None for nothing, and where that can't be read."""
+        if delta.kind == "added":
+            return None
+        try:
+            return self._before(view.baseline, delta.path)
+        except OSError:
+            self.refused += 1
+            return None
+
+    def _before(self, baseline: int, path: bytes) -> Before | None:
+        info = lstat(baseline, path)
+        if info is None:
+            return None
+        kind, mode = type_of(info.st_mode), f"{stat.S_IMODE(info.st_mode):04o}"
         if kind == "symlink":
-            return delta.change(target=_link_target(view.layer, delta.path)), 0, None
+            return Before(type=kind, mode=mode, target=show(link_target(baseline, path)))
         if kind != "file":
-            return delta.change(), 0, Finding(code="special", message=f"a {kind}, not a file", path=path)
+            return Before(type=kind, mode=mode)
+        digest = self.digest(baseline, path, info.st_size)
+        self.refused += digest is None
+        return Before(type=kind, mode=mode, size=info.st_size, sha256=digest)
+
+
+def _keep(
+    view: View, delta: Delta, folder: Path, allowed: int, hashing: _Hashing, search: RedactedStream
+) -> tuple[Change, int, Finding | None]:
+    kind, path, before = delta.type(), show(delta.path), hashing.before(view, delta)
+    try:
+        if delta.kind == "deleted" or kind == "dir":
+            return delta.change(before=before), 0, None
+        if kind == "symlink":
+            return delta.change(target=show(link_target(view.layer, delta.path)), before=before), 0, None
+        if kind != "file":
+            return delta.change(before=before), 0, Finding(code="special", message=f"a {kind}, not a file", path=path)
         if delta.info.st_size > allowed:
             finding = Finding(code="changes.bytes", message=f"{delta.info.st_size} bytes: not kept", path=path)
-            return delta.change(), 0, finding
+            digest = hashing.digest(view.layer, delta.path, delta.info.st_size)
+            return delta.change(sha256=digest, before=before), 0, finding
         with reading(view.layer, delta.path) as source:
             digest, used = _copy(source, folder, delta.path, allowed, search)
     except InfraError:
         raise
     except OSError as error:
+        change = delta.change(before=before)
         if error.errno == errno.ENAMETOOLONG:  # the agent's doing, and bounded by the system
-            return delta.change(), 0, Finding(code="changes.path", message="the path is too long to be kept", path=path)
-        return delta.change(), 0, Finding(code="unreadable", message=error.strerror or str(error), path=path)
-    return delta.change(sha256=digest, stored=True), used, None
-
-
-def _link_target(where: int, path: bytes) -> str:
-    fd = open_path(where, path)
-    try:
-        return show(os.readlink(b"", dir_fd=fd))
-    finally:
-        os.close(fd)
+            return change, 0, Finding(code="changes.path", message="the path is too long to be kept", path=path)
+        return change, 0, Finding(code="unreadable", message=error.strerror or str(error), path=path)
+    return delta.change(sha256=digest, stored=True, before=before), used, None
 
 
 def _open(folder: Path, path: bytes) -> int:

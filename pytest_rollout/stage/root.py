@@ -8,6 +8,8 @@
       stages/<lease>-<opaque>/  one attempt each
       kept/<opaque>/          stages that the user asked to keep
       sources/<key>/          workspaces that came from repositories and archives
+      seals/  known/          what the stats of baselines and of workspaces were
+      holds/  used/           what living processes use of baselines and sources
 
 A lease that nobody holds belonged to a process that died: its stages are removed at the next start.
 Names are opaque, because the agent can read them in ``/proc/self/mountinfo``.
@@ -29,6 +31,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_rollout.errors import ConfigError, HostError, StageError
 from pytest_rollout.knobs import TAG_FILE
+from pytest_rollout.stage.holds import Holds
 from pytest_rollout.stage.leftovers import is_over, kill_marked
 from pytest_rollout.stage.removal import remove_tree
 
@@ -82,6 +85,10 @@ class StageRoot:
         self.path = path
         self.owner = Owner.of_this_process()
         self.baselines, self.stages, self.kept = path / "baselines", path / "stages", path / "kept"
+        self.seals = path / "seals"
+        self.verified: set[str] = set()  # baselines that this process looked at
+        self.rebuilt: dict[str, str] = {}  # and what it has to say of them
+        self._holds = Holds(path)
         self._prepare()
         self._lease_name, self._lease = self._take_lease()
 
@@ -103,7 +110,8 @@ class StageRoot:
                     hint="Name a folder that is empty, or not there yet: it becomes a private one.",
                 )
             os.chmod(self.path, mode)
-            (self.path / "leases").mkdir(mode=0o700, exist_ok=True)
+            for private in (self.path / "leases", self.seals):
+                private.mkdir(mode=0o700, exist_ok=True)
             (self.path / "CACHEDIR.TAG").write_text(TAG_FILE, encoding="utf-8")  # kept stages are never collected
             for folder, its_mode in ((self.baselines, mode), (self.stages, mode), (self.kept, mode)):
                 folder.mkdir(mode=its_mode, exist_ok=True)
@@ -185,6 +193,10 @@ class StageRoot:
             for path in paths:
                 os.chown(path, self.owner.uid, self.owner.gid, follow_symlinks=False)
 
+    def hold(self, name: str) -> None:
+        """Keep a baseline from being pruned as long as this process uses the root. Raises OSError."""
+        self._holds.hold(name)
+
     def lock_baseline(self, digest: str) -> FileLock:
         """The lock of the one who makes a baseline."""
         return FileLock(self.path / f"baselines-{digest[:_SHORT]}.lock", thread_local=False)
@@ -203,6 +215,25 @@ class StageRoot:
         target = str(self.kept / secrets.token_hex(8))
         os.rename(stage, target)
         return target
+
+    def abandoned(self) -> list[Path]:
+        """What :meth:`reap` removes: the stages of processes that died, and the baselines that they left half made."""
+        living = {lease.name for lease in (self.path / "leases").iterdir() if not self._is_dead(lease)}
+        stages = [stage for stage in self.stages.iterdir() if _lease_of(stage) not in living]
+        return sorted(stages) + sorted(made for made in self.baselines.glob(".*") if self._is_dead(self._lock_of(made)))
+
+    def _lock_of(self, made: Path) -> Path:
+        return Path(self.lock_baseline(made.name[1:]).lock_file)
+
+    def _is_dead(self, lock: Path) -> bool:
+        """Whether nobody holds a lock; our own lease is held."""
+        if lock.name == self._lease_name:
+            return False
+        try:
+            with FileLock(lock, thread_local=False).acquire(timeout=0):
+                return True
+        except Timeout:
+            return False
 
     def reap(self) -> int:
         """End what processes that died left running, remove their stages and the baselines left unfinished.
@@ -230,21 +261,26 @@ class StageRoot:
                 lease.unlink(missing_ok=True)
             finally:
                 lock.release()
-        owners = {name.rpartition("-")[0] for name in os.listdir(self.stages)}  # a lease is there before its stages
+        owners = {_lease_of(stage) for stage in self.stages.iterdir()}  # a lease is there before its stages
         orphans = owners.difference(os.listdir(self.path / "leases"))
         return removed + sum(self._remove_stages(lease) for lease in orphans)
 
     def _remove_stages(self, lease: str) -> int:
         """Remove the stages of a lease that nobody uses, and say how many; one whose processes don't end stays."""
-        found = [str(entry) for entry in self.stages.iterdir() if entry.name.rpartition("-")[0] == lease]
+        found = [str(entry) for entry in self.stages.iterdir() if _lease_of(entry) == lease]
         until = time.monotonic() + _PATIENCE
         return sum(_ended(stage, until) and remove_tree(stage) is None for stage in found)
 
     def close(self) -> None:
-        """Give the lease back; whatever stage is left of it is removed."""
+        """Give the lease and the holds back; whatever stage is left is removed."""
+        self._holds.close()
         self._remove_stages(self._lease_name)
         self._lease.release()
         (self.path / "leases" / self._lease_name).unlink(missing_ok=True)
+
+
+def _lease_of(stage: Path) -> str:
+    return stage.name.rpartition("-")[0]
 
 
 def _ended(stage: str, until: float) -> bool:

@@ -12,18 +12,33 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import stat
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Bound", "TreeEntry", "entries", "lstat", "open_folder", "open_path", "read_file", "reading", "show", "walk"]
+__all__ = [
+    "Bound",
+    "TreeEntry",
+    "entries",
+    "link_target",
+    "lstat",
+    "open_folder",
+    "open_path",
+    "read_file",
+    "reading",
+    "show",
+    "unshow",
+    "walk",
+]
 
 _OPENAT2 = 437  # the same number on every architecture
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
 _PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHOWN_BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +77,11 @@ def show(path: bytes) -> str:
 
 def _escaped(character: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def unshow(text: str) -> bytes:
+    """The path that :func:`show` shows so."""
+    return _SHOWN_BYTE.sub(lambda match: bytes([int(match[1], 16)]), text.encode("utf-8", "surrogateescape"))
 
 
 def _openat2(folder: int, path: bytes, flags: int) -> int:
@@ -127,6 +147,15 @@ def lstat(folder: int, path: bytes) -> os.stat_result | None:
         raise
     try:
         return os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def link_target(folder: int, path: bytes) -> bytes:
+    """Where the link at ``path`` points; raises OSError."""
+    fd = open_path(folder, path)
+    try:
+        return os.readlink(b"", dir_fd=fd)
     finally:
         os.close(fd)
 

@@ -12,8 +12,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -27,7 +29,7 @@ from pytest_rollout.knobs import TAG_FILE
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.removal import remove_tree
 
-__all__ = ["ResultsFolder", "RunFolder", "read_record", "write_record"]
+__all__ = ["ResultsFolder", "RunFolder", "kept_stages", "read_record", "write_record"]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -149,6 +151,17 @@ class RunFolder:
                 return False
         except (Timeout, OSError):
             return True
+
+
+def kept_stages(run: RunFolder) -> Iterator[Path]:
+    """Where the records of a run say that stages were kept."""
+    for place in run.path.glob("rollouts/*/*/*/bundle.json"):
+        try:
+            stage = json.loads(place.read_bytes()).get("stage")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(stage, str) and stage:
+            yield Path(stage)
 
 
 class ResultsFolder:

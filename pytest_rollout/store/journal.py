@@ -48,6 +48,13 @@ class _Lines:
         except OSError as error:
             raise recording_error("the journal", path, error) from error
 
+    def count(self) -> int:
+        """How many lines there are; raises RecordingError or HostError."""
+        try:
+            return self.path.read_bytes().count(b"\n") if os.fstat(self._fd).st_size else 0
+        except OSError as error:
+            raise recording_error("the journal", self.path, error) from error
+
     def append(self, data: bytes) -> None:
         line, size = data + b"\n", None
         try:
@@ -90,11 +97,14 @@ class ResultsJournal:
 
 
 class AttemptJournal:
-    """``journal.jsonl``: the events of an attempt in their order, each with a time and a position."""
+    """``journal.jsonl``: the events of an attempt in their order, each with a time and a position.
+
+    A journal that is opened once more goes on behind the events that it has.
+    """
 
     def __init__(self, path: Path, now: Callable[[], str] = utc_now, redactor: Redactor = FORMS) -> None:
-        self._lines, self._now, self._count = _Lines(path, sync=False), now, 0
-        self._redactor = redactor
+        self._lines, self._now, self._redactor = _Lines(path, sync=False), now, redactor
+        self._count = self._lines.count()
 
     def event(self, event: str, **facts: Any) -> None:
         """Add one event with its facts (plain values; anything else is written as text)."""

@@ -50,7 +50,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # Trees on disk: baselines, stages, reading them safely.
     "stage": (("stage",), ("values",)),
     # Workspaces out of repositories and archives.
-    "sources": (("sources",), ("values",)),
+    "sources": (("sources",), ("values", "stage")),
     # Where an agent acts. An executor provisions stages.
     "executors": (("executors",), ("values", "stage")),
     # How many agents run at once.
@@ -90,7 +90,9 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),
     # How well a machine isolates, and what to do about it.
     "doctor": (("doctor",), ("stage", "executors")),
-    "cli": (("cli",), ("values", "store", "report", "inspection", "doctor")),
+    # What a rollout left: shown as a difference, taken over, let go.
+    "retained": (("retained",), ("values", "stage", "store")),
+    "cli": (("cli",), ("values", "stage", "store", "report", "inspection", "retained", "doctor")),
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rollout import cli
+from pytest_rollout.cli import tool as cli
 from pytest_rollout.errors import IsolationError
 from pytest_rollout.executors import ladder
 from pytest_rollout.executors.rungs import GUARANTEES

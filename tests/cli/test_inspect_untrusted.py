@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rollout import cli
 from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.cli import tool as cli
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.store.folder import ResultsFolder, read_record
 from pytest_rollout.store.load import find_rollout

@@ -9,18 +9,20 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 import pytest_rollout
-from pytest_rollout import bundle, cli, control, diff, evaluated, evidence, knobs, limits, marker, outcome, plugin, task
+from pytest_rollout import bundle, control, diff, evaluated, evidence, knobs, limits, marker, outcome, plugin, task
 from pytest_rollout._reporting import UNMEASURED
 from pytest_rollout._signals import ENDING
 from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
 from pytest_rollout.agents.protocol import Episode, LiveStage
+from pytest_rollout.cli import tool
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
@@ -164,7 +166,7 @@ def types() -> set[str]:
 
 def verbs() -> dict[str, argparse.ArgumentParser]:
     """The verbs of the console tool and their parsers."""
-    (action,) = [each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    (action,) = [each for each in tool.make_parser()._actions if isinstance(each, argparse._SubParsersAction)]
     return dict(action.choices)
 
 
@@ -173,9 +175,14 @@ def arguments(parser: argparse.ArgumentParser) -> set[str]:
     return {(each.option_strings or [each.dest])[-1] for each in parser._actions if each.dest != "help"}
 
 
+def verb_arguments(verb: str) -> set[str]:
+    """The arguments of a verb."""
+    return arguments(verbs()[verb])
+
+
 def tool_options() -> set[str]:
     """The options before a verb."""
-    parser = cli._parser()
+    parser = tool.make_parser()
     return {each.option_strings[-1] for each in parser._actions if each.option_strings}
 
 
@@ -238,6 +245,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("console-tool", "## show", lambda: arguments(verbs()["show"])),
     ("console-tool", "## inspect", lambda: arguments(verbs()["inspect"])),
     ("console-tool", "## doctor", lambda: arguments(verbs()["doctor"])),
+    *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in ("diff", "apply", "drop", "prune")],
     ("files-on-disk", "## bundle.json", lambda: fields(bundle.BundleRecord)),
     ("files-on-disk", "## Identity", lambda: fields(bundle.Identity)),
     ("files-on-disk", "## Pins", lambda: fields(bundle.Pins)),
@@ -245,6 +253,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## Usage", lambda: fields(bundle.Usage)),
     ("files-on-disk", "## Control", lambda: fields(bundle.Control)),
     ("files-on-disk", "## Change", lambda: fields(bundle.Change)),
+    ("files-on-disk", "## Before", lambda: fields(bundle.Before)),
     ("files-on-disk", "## Captured", lambda: fields(bundle.Captured)),
     ("files-on-disk", "## Finding", lambda: fields(bundle.Finding)),
     ("files-on-disk", "## Finding codes", finding_codes),

@@ -60,7 +60,7 @@ exec "$@"
 """
 INSIDE = """
 import os, subprocess, sys
-from pytest_rollout.cli import main
+from pytest_rollout.cli.tool import main
 done = subprocess.run([sys.executable, "-m", "pytest", *sys.argv[1:]])
 print("status", done.returncode, "stages", os.listdir(os.environ["STAGES"]), flush=True)
 main(["--dir", "results/r", "list", "last"])

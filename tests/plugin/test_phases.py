@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_rollout.cli import main
+from pytest_rollout.cli.tool import main
 from pytest_rollout.stage.root import StageRoot
 from pytest_rollout.store.folder import ResultsFolder
 from pytest_rollout.store.load import load_results

@@ -26,6 +26,10 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+def nobody(name: str) -> None:
+    """Holds nothing: nobody prunes here."""
+
+
 def files(folder: Folder) -> dict[str, str]:
     """The files below a prepared workspace, without its repository."""
     top = Path(folder.path)
@@ -39,12 +43,12 @@ def files(folder: Folder) -> dict[str, str]:
 
 def refusal(asked: Git | Archive, cache: Path) -> str:
     with pytest.raises((ConfigError, StageError)) as caught:
-        prepared_source(asked, cache, "run")
+        prepared_source(asked, cache, "run", nobody)
     return caught.value.message
 
 
 def test_a_commit_and_nothing_else_of_its_repository(repository: Path, cache: Path, git: GitCommand) -> None:
-    made = prepared_source(Git(str(repository), "v1"), cache, "run")
+    made = prepared_source(Git(str(repository), "v1"), cache, "run", nobody)
     assert files(made) == {
         "calc.py": "def add(a, b):\n    return a - b\n",
         "pkg/link": "-> ../calc.py",
@@ -65,12 +69,12 @@ def test_a_commit_and_nothing_else_of_its_repository(repository: Path, cache: Pa
 def test_revisions(repository: Path, cache: Path, git: GitCommand) -> None:
     commit = git(repository, "rev-parse", "fix")
     for rev in ("fix", commit, commit[:12], "trunk", "HEAD"):
-        made = prepared_source(Git(str(repository), rev), cache, "run")
+        made = prepared_source(Git(str(repository), rev), cache, "run", nobody)
         assert made.commit == git(repository, "rev-parse", rev)
     assert len(list(cache.glob("git-*/tree"))) == 2
     other = repository.parent / "bare"
     git(repository, "clone", "-q", "--bare", str(repository), str(other))
-    assert prepared_source(Git(str(other), "fix"), cache, "run").commit == commit
+    assert prepared_source(Git(str(other), "fix"), cache, "run", nobody).commit == commit
 
 
 def test_what_is_not_there(repository: Path, cache: Path, tmp_path: Path) -> None:
@@ -87,16 +91,16 @@ def test_what_is_not_there(repository: Path, cache: Path, tmp_path: Path) -> Non
 
 def test_a_repository_far_away(repository: Path, cache: Path, git: GitCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"file://{repository}"
-    made = prepared_source(Git(url, "trunk"), cache, "run")
+    made = prepared_source(Git(url, "trunk"), cache, "run", nobody)
     assert made.commit == git(repository, "rev-parse", "trunk")
-    assert prepared_source(Git(url, git(repository, "rev-parse", "fix")), cache, "run").commit is not None
+    assert prepared_source(Git(url, git(repository, "rev-parse", "fix")), cache, "run", nobody).commit is not None
     (repository / "calc.py").write_text("new\n")
     git(repository, "commit", "-qam", "later")
-    assert prepared_source(Git(url, "trunk"), cache, "run").commit == made.commit, "a run sees one commit"
-    assert prepared_source(Git(url, "trunk"), cache, "another").commit == git(repository, "rev-parse", "trunk")
+    assert prepared_source(Git(url, "trunk"), cache, "run", nobody).commit == made.commit, "a run sees one commit"
+    assert prepared_source(Git(url, "trunk"), cache, "another", nobody).commit == git(repository, "rev-parse", "trunk")
     monkeypatch.setattr(module, "open_repository", None)  # a commit that is there is not fetched again
     assert made.commit is not None
-    assert prepared_source(Git(url, made.commit), cache, "third") == made
+    assert prepared_source(Git(url, made.commit), cache, "third", nobody) == made
     assert list(cache.glob(".fetch-*")) == []
 
 
@@ -109,7 +113,9 @@ def test_many_at_once_make_one(repository: Path, cache: Path, monkeypatch: pytes
 
     monkeypatch.setattr(module, "commit_tree", make)
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: prepared_source(Git(str(repository), "v1"), cache, "run"), range(16)))
+        found = list(
+            threads.map(lambda _: prepared_source(Git(str(repository), "v1"), cache, "run", nobody), range(16))
+        )
     assert len({folder.path for folder in found}) == len(made) == 1
 
 
@@ -123,9 +129,9 @@ def test_what_was_left_half_made_is_not_taken_for_whole(
         patched.setattr(module, "commit_tree", killed)
         patched.setattr("shutil.rmtree", lambda *args, **more: None)
         with pytest.raises(KeyboardInterrupt):
-            prepared_source(Git(str(repository), "v1"), cache, "run")
+            prepared_source(Git(str(repository), "v1"), cache, "run", nobody)
     assert len(list(cache.glob(".git-*"))) == 1
-    made = prepared_source(Git(str(repository), "v1"), cache, "run")
+    made = prepared_source(Git(str(repository), "v1"), cache, "run", nobody)
     assert "calc.py" in files(made)
     assert list(cache.glob(".git-*")) == []
 
@@ -135,7 +141,7 @@ def test_submodules_and_lfs_pointers_are_told(repository: Path, cache: Path, tmp
     (repository / "model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "more")
-    made = prepared_source(Git(str(repository)), cache, "run")
+    made = prepared_source(Git(str(repository)), cache, "run", nobody)
     assert made.notes == (
         "vendor/sub is a submodule: its folder is empty",
         "model.bin is a pointer of Git LFS: its content is not there",
@@ -160,7 +166,7 @@ def test_a_repository_runs_nothing_of_its_own(repository: Path, cache: Path, tmp
     for hook in ("post-checkout", "post-index-change", "reference-transaction"):
         (repository / ".git/hooks").mkdir(exist_ok=True)
         (repository / ".git/hooks" / hook).symlink_to(trap)
-    made = prepared_source(Git(str(repository), "v1"), cache, "run")
+    made = prepared_source(Git(str(repository), "v1"), cache, "run", nobody)
     assert "calc.py" in files(made)
     assert not (tmp_path / "ran").exists()
 
@@ -186,7 +192,7 @@ def tar(path: Path, members: dict[str, bytes | tuple[bytes, str]], mode: str = "
 def test_a_tar(tmp_path: Path, cache: Path, mode: str) -> None:
     members: dict[str, bytes | tuple[bytes, str]] = {"./a.txt": b"1", "b/run.sh": b"2"}
     members |= {"b/link": (tarfile.SYMTYPE, "../a.txt"), "hard": (tarfile.LNKTYPE, "./a.txt")}
-    made = prepared_source(tar(tmp_path / "x", members, mode), cache, "run")
+    made = prepared_source(tar(tmp_path / "x", members, mode), cache, "run", nobody)
     assert files(made) == {"a.txt": "1", "b/link": "-> ../a.txt", "b/run.sh": "2", "hard": "1"}
     modes = {name: stat.S_IMODE(os.stat(f"{made.path}/{name}").st_mode) for name in ("a.txt", "b/run.sh")}
     assert modes == {"a.txt": 0o644, "b/run.sh": 0o755}
@@ -205,7 +211,7 @@ def test_a_zip(tmp_path: Path, cache: Path) -> None:
         run.external_attr = (stat.S_IFREG | 0o755) << 16
         made.writestr(run, "2")
         made.mkdir("empty") if hasattr(made, "mkdir") else made.writestr("empty/", "")
-    found = prepared_source(Archive(str(tmp_path / "x.zip")), cache, "run")
+    found = prepared_source(Archive(str(tmp_path / "x.zip")), cache, "run", nobody)
     assert files(found) == {"a/b.txt": "1", "a/link": "-> b.txt", "run.sh": "2"}
     assert os.access(f"{found.path}/run.sh", os.X_OK)
     assert (Path(found.path) / "empty").is_dir()
@@ -307,7 +313,9 @@ def test_the_environment_and_replaced_objects_change_nothing(
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git/index"))
     git(repository, "replace", git(repository, "rev-parse", "v1:calc.py"), git(repository, "rev-parse", "fix:calc.py"))
-    assert files(prepared_source(Git(str(repository), "v1"), cache, "run"))["calc.py"].endswith("return a - b\n")
+    assert files(prepared_source(Git(str(repository), "v1"), cache, "run", nobody))["calc.py"].endswith(
+        "return a - b\n"
+    )
 
 
 def test_links_below_links_of_an_archive(tmp_path: Path, cache: Path) -> None:
@@ -324,7 +332,32 @@ def test_links_below_links_of_an_archive(tmp_path: Path, cache: Path) -> None:
 def test_the_repository_of_an_archive_is_left_out(tmp_path: Path, cache: Path, repository: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as made:
         made.add(repository, "project")
-    found = prepared_source(Archive(str(tmp_path / "x.tar")), cache, "run")
+    found = prepared_source(Archive(str(tmp_path / "x.tar")), cache, "run", nobody)
     assert found.notes == ("the repository (.git) of the archive is left out",)
     assert sorted(files(found)) == ["project/calc.py", "project/pkg/link", "project/pkg/run.sh"]
     assert not (Path(found.path) / "project/.git").exists()
+
+
+def test_a_source_that_was_altered_is_made_again(
+    repository: Path, cache: Path, tmp_path: Path, git: GitCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Git | Archive] = {
+        "commit": Git(str(repository), git(repository, "rev-parse", "v1")),
+        "branch": Git(str(repository), "fix"),
+        "archive": tar(tmp_path / "x.tar", {"calc.py": b"1"}, "w"),
+    }
+    held: list[str] = []
+    for kind, source in asked.items():
+        made = prepared_source(source, cache, "run", held.append)
+        assert Path(made.path).parent.name in held
+        right = files(made)
+        for alter in (Path.unlink, lambda place: place.write_text("x")):
+            alter(Path(made.path) / "calc.py")
+            module._looked_at.clear()  # another process
+            again = prepared_source(source, cache, "run", nobody)
+            assert files(again) == right, kind
+            assert again.notes == ("what was made ready of it had been altered on this machine, and was made again",)
+        module._looked_at.clear()
+        module._altered.clear()
+        assert prepared_source(source, cache, "run", nobody) == made
+    assert not [path.name for path in cache.iterdir() if path.name.startswith(".")]

@@ -19,7 +19,9 @@ import pytest
 
 from pytest_rollout.errors import ConfigError, HostError, StageError
 from pytest_rollout.stage import baseline as module
-from pytest_rollout.stage.baseline import Baseline, fingerprint, freeze
+from pytest_rollout.stage import fingerprint as bounds
+from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.stage.fingerprint import fingerprint
 from pytest_rollout.stage.root import Owner, StageRoot
 
 EMPTY = f"sha256:{hashlib.sha256(b'').hexdigest()}"
@@ -172,7 +174,7 @@ def later() -> int:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Every folder whose content is read from here on."""
     read: list[Path] = []
-    real = module.fingerprint
+    real = fingerprint
 
     def counting(folder: Path) -> str:
         read.append(folder)
@@ -264,10 +266,10 @@ def test_what_can_not_be_read_is_refused_and_left_as_it_is(stage_root: StageRoot
 def test_a_workspace_that_is_too_large_is_refused(
     stage_root: StageRoot, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(bounds, "MAX_ENTRIES", 5)
     assert refusal(stage_root, source) == f"workspace {source}: more than 5 entries"
-    monkeypatch.setattr(module, "MAX_ENTRIES", 100)
-    monkeypatch.setattr(module, "MAX_DEPTH", 2)
+    monkeypatch.setattr(bounds, "MAX_ENTRIES", 100)
+    monkeypatch.setattr(bounds, "MAX_DEPTH", 2)
     assert refusal(stage_root, source) == f"workspace {source}: more than 2 depth"
 
 

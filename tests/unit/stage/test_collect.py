@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rollout.bundle import Change, Finding
+from pytest_rollout.bundle import Before, Change, Finding
 from pytest_rollout.errors import HostError, RecordingError
 from pytest_rollout.stage.changes import ListingBounds
 from pytest_rollout.stage.collect import CollectBounds, Collected, collect
@@ -55,6 +55,32 @@ def test_changed_files_are_kept_with_their_hashes(lab: Lab, kept: Path) -> None:
     assert files == ["a", "empty", "n/m/f"]
     assert (kept / "a").read_bytes() == b"alpha\nmore\n"
     assert (kept / "n/m/f").read_bytes() == b"123"
+
+
+def test_what_the_baseline_had_is_recorded(lab: Lab, tmp_path: Path, kept: Path) -> None:
+    space = lab.workspace({**BASE, "e/f": "2\n"})
+    (space / "a").chmod(0o755)
+    (space / "link").symlink_to("a")
+    trial = lab.run("echo more >> a; rm -r e link b; echo new > link; mkdir b; chmod 700 d; echo x > n", over=space)
+    changes, findings = gather(trial, kept)
+    assert findings == []
+    assert {path: change.before for path, change in changes.items()} == {
+        "a": Before(type="file", mode="0755", size=6, sha256=digest(b"alpha\n")),
+        "b": Before(type="file", mode="0644", size=5, sha256=digest(b"beta\n")),
+        "d": Before(type="dir", mode="0755"),
+        "e": Before(type="dir", mode="0755"),
+        "e/f": Before(type="file", mode="0644", size=2, sha256=digest(b"2\n")),
+        "link": Before(type="symlink", mode="0777", target="a"),
+        "n": None,
+    }
+    changes, findings = gather(trial, kept.parent / "other", hashed=7)
+    assert [changes[path].before for path in ("b", "e/f")] == [
+        Before(type="file", mode="0644", size=5),
+        Before(type="file", mode="0644", size=2),
+    ]
+    assert [(finding.code, finding.message) for finding in findings] == [
+        ("before.bytes", "what 2 paths held before is not known: more than 7 bytes to read")
+    ]
 
 
 def test_nothing_is_made_where_nothing_changed(lab: Lab, kept: Path) -> None:
@@ -109,7 +135,8 @@ def test_a_file_beyond_the_bound_is_listed_and_not_kept(lab: Lab, kept: Path) ->
     changes, findings = gather(trial, kept, file=5)
     assert findings == [Finding(code="changes.bytes", message="6 bytes: not kept", path="g")]
     assert (changes["f"].stored, changes["g"].stored) == (True, False)
-    assert (changes["g"].size, changes["g"].sha256) == (6, None)
+    assert (changes["g"].size, changes["g"].sha256) == (6, digest(b"123456"))
+    assert gather(trial, kept.parent / "other", file=5, hashed=5)[0]["g"].sha256 is None
     assert [path.name for path in kept.iterdir()] == ["f"]
 
 
