@@ -6,15 +6,17 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import new_run_id
 from pytest_rollout.knobs import KNOBS
-from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.settings import Settings, resolve
+
+if TYPE_CHECKING:
+    from pytest_rollout.redaction.redactor import Redactor
 
 __all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_of"]
 
@@ -46,6 +48,8 @@ def new_run(now: datetime) -> str:
 
 def redactor_of_process() -> Redactor:
     """What redacts where there is no run: its settings may be what is wrong."""
+    from pytest_rollout.redaction.redactor import Redactor  # not for a suite without rollouts
+
     return Redactor.of_process(os.environ, exists=os.path.exists)
 
 

@@ -7,7 +7,8 @@ that the providers publish; where they only promise a prefix, a minimum length s
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 __all__ = ["CONTEXT", "PATTERNS", "Pattern"]
 
@@ -27,20 +28,31 @@ def _border(more: str = "") -> str:
     return rf"(?:(?<![A-Za-z0-9_{more}-])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{{4}}){url}|(?<=m)(?:{_COLOURS}))"
 
 
-class Pattern(NamedTuple):
+@dataclass(frozen=True)
+class Pattern:
     """One form. ``prefixes`` are texts that every key of it begins with, one of them each.
 
-    ``whole`` finds a key where one starts; ``opening`` what may become one (or a longer one) with more text. A
-    key has ``anchor``, one of them, ``offset`` bytes behind its start, and looks no further than ``reach`` bytes.
+    A key has ``anchor``, one of them, ``offset`` bytes behind its start, and looks no further than ``reach`` bytes.
+    ``key`` and ``beginning`` are expressions, compiled when a text first has an anchor: hardly any has.
     """
 
     label: str
     prefixes: tuple[bytes, ...]
     anchors: tuple[bytes, ...]
     offset: int
-    whole: re.Pattern[bytes]
-    opening: re.Pattern[bytes]
+    key: str
+    beginning: str
     reach: int
+
+    @cached_property
+    def whole(self) -> re.Pattern[bytes]:
+        """Finds a key where one starts."""
+        return re.compile(self.key.encode())
+
+    @cached_property
+    def opening(self) -> re.Pattern[bytes]:
+        """Finds what may become a key, or a longer one, with more text."""
+        return re.compile(self.beginning.encode())
 
 
 def _pattern(
@@ -65,8 +77,8 @@ def _pattern(
         prefixes=_words(prefixes),
         anchors=_words(anchors or prefixes),
         offset=offset,
-        whole=re.compile(f"{start}{body}".encode()),
-        opening=re.compile(f"{start}(?:{opening})\\Z".encode()),
+        key=f"{start}{body}",
+        beginning=f"{start}(?:{opening})\\Z",
         reach=reach + max(map(len, words)) + 1,  # a condition on what follows looks at one byte more
     )
 

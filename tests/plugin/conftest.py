@@ -24,7 +24,16 @@ from pytest_rollout.store.records import Plan, Result, ScoreRecord
 FILE = "test_suite.py"
 VERDICTS = ("failure", "error", "skipped")
 _OF_OUTCOME = {"passed": "passed", "failed": "failure", "infra": "error"}
-_SCRUBBED = ("CI", "BUILD_NUMBER", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "PYTEST_XDIST_WORKER", "GITHUB_ACTIONS")
+_SCRUBBED = (
+    "PYTHONDONTWRITEBYTECODE",
+    "CI",
+    "BUILD_NUMBER",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "PY_COLORS",
+    "PYTEST_XDIST_WORKER",
+    "GITHUB_ACTIONS",
+)
 
 
 @dataclass(frozen=True)

@@ -158,10 +158,11 @@ def test_a_look_refuses_what_a_run_would_refuse(suite: Suite, pytester: pytest.P
 
 def test_help(suite: Suite, pytester: pytest.Pytester) -> None:
     text = session(pytester, "-p", "rollout", "--help").text
-    options = ["agent", "pin", "samples", "executor", "isolation", "keep", "audit", "controls", "dir", "slots"]
+    options = ["agent", "pin", "samples", "executor", "isolation", "rung"]
+    options += ["keep", "audit", "controls", "dir", "slots"]
     assert re.findall(r"^  --rollout-(\w+)", text, re.M) == options
-    keys = ["agent", "pin", "samples", "executor", "isolation", "keep", "audit_repeats", "controls", "dir"]
-    keys += ["stage_root", "config", "slots", "pools", "keep_runs"]
+    keys = ["agent", "pin", "samples", "executor", "isolation", "rung", "keep", "audit_repeats", "controls", "dir"]
+    keys += ["stage_root", "config", "slots", "pools", "redact", "keep_runs"]
     assert re.findall(r"^  rollout_(\w+) ", text, re.M) == keys
     assert "agent rollouts (pytest-rollout):" in text.splitlines()
 

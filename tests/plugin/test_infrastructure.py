@@ -37,7 +37,9 @@ def test_a_stage_that_is_not_provisioned(suite: Suite) -> None:
 
 NO_BWRAP = """
     import pytest_rollout.executors.bwrap
+    import pytest_rollout.executors.landlock
     pytest_rollout.executors.bwrap._candidates = lambda search: []
+    pytest_rollout.executors.landlock.landlock_version = lambda: 0
     """
 
 
@@ -60,6 +62,8 @@ def test_isolation_that_is_refused(suite: Suite) -> None:
         "infra: 2 isolation",
         "mean reward: none over 0 measured of 2 (2 unmeasured)",
         "  2 × isolation: no bubblewrap 0.11 or newer: there is none",
+        "    | Rung 2: no bubblewrap 0.8 or newer: there is none",
+        "    | Rung 4: this kernel has no Landlock, or it is switched off",
         "    | Install bubblewrap 0.11 or newer, or the extra: pip install 'pytest-rollout[sandbox]'.",
         "    | To run without isolation (results are marked untrusted): --rollout-executor=local"
         " --rollout-isolation=none",
