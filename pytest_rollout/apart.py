@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 
+from pytest_rollout.processes import below, children_of
+
 __all__ = ["apart"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -74,7 +76,7 @@ def _be_the_child(work: Callable[[], bytes], write: int, parent: int) -> None:
 def _end_children() -> None:
     """Kill what this process started and what those did: nobody is left to wait for them."""
     for _ in range(_ROUNDS):
-        children = _children("self")
+        children = children_of("self")
         _kill(children)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
@@ -89,32 +91,14 @@ def _end_tree(child: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGSTOP)
     for _ in range(_ROUNDS):
-        below = _below(child)
-        if not below:
+        lives = [pid for pid in below(child) if not _is_zombie(pid)]
+        if not lives:
             break
-        _kill(below)
+        _kill(lives)
         time.sleep(0.005)
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-
-
-def _below(pid: int) -> list[int]:
-    """The living processes that a process started, and those that they did."""
-    found, new = list[int](), _children(pid)
-    while new:
-        found += new
-        new = [child for parent in new for child in _children(parent)]
-    return [child for child in found if not _is_zombie(child)]
-
-
-def _children(pid: int | str) -> list[int]:
-    found = []
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(child) for child in file.read().split()]
-    return found
 
 
 def _is_zombie(pid: int) -> bool:

@@ -16,9 +16,10 @@ from math import inf
 from typing import Literal
 
 from pytest_rollout.errors import HostError
-from pytest_rollout.executors.cgroups import Group, find_homes, tree_of
+from pytest_rollout.executors.cgroups import Group, find_homes
 from pytest_rollout.executors.prelude import data_bound, limiting
 from pytest_rollout.limits import Resources
+from pytest_rollout.processes import below
 from pytest_rollout.stage.usage import Taken, taken
 
 __all__ = ["Account", "Exceeded", "account_of_copy"]
@@ -88,7 +89,7 @@ class Account:
         ``keeper`` is a process of ours around the tree, outside its group, that orphans come to.
         """
         self._pid = pid if keeper is None else keeper
-        self._in_force = _limits_of([pid, *tree_of(pid)][-1])
+        self._in_force = _limits_of([pid, *below(pid)][-1])
         if self.group is not None:
             try:
                 self.group.enter(pid)
@@ -140,7 +141,7 @@ class Account:
         cpu = None if group is not None and group.cpu is not None else asked.cpu
         if (memory, processes, cpu) == (None, None, None) or self._pid is None:
             return None
-        pids = [self._pid, *tree_of(self._pid)]
+        pids = [self._pid, *below(self._pid)]
         if processes is not None:
             tasks = sum(_tasks(pid) for pid in pids) - 1
             self._peak_processes = max(self._peak_processes, tasks)

@@ -19,8 +19,9 @@ from pathlib import Path
 import msgspec
 
 from pytest_rollout.limits import Resources
+from pytest_rollout.processes import below
 
-__all__ = ["Group", "Home", "find_homes", "homes_of", "tree_of"]
+__all__ = ["Group", "Home", "find_homes", "homes_of"]
 
 _PREFIX = "rollout-"
 _LEAF = "rollout-self"
@@ -112,7 +113,7 @@ def _enabled(base: Path) -> list[str]:
 def _evacuate(base: Path) -> bool:
     """Move this process, with those above and below it, from ``base`` to a leaf; not where others are in it."""
     pids, me = _pids(base), os.getpid()
-    if not set(pids) <= {me, *_above(me), *tree_of(me)}:
+    if not set(pids) <= {me, *_above(me), *below(me)}:
         return False
     leaf = base / _LEAF
     leaf.mkdir(exist_ok=True)
@@ -142,25 +143,6 @@ def _sweep(path: Path) -> None:
 
 def _pids(group: Path) -> list[int]:
     return [int(word) for word in (group / "cgroup.procs").read_text("utf-8").split()]
-
-
-def tree_of(pid: int) -> list[int]:
-    """The processes below a process, as far as they can be seen now."""
-    found: list[int] = []
-    new = [pid]
-    while new:
-        new = [child for parent in new for child in _children(parent)]
-        found += new
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(word) for word in file.read().split()]
-    return found
 
 
 class Group:
@@ -203,7 +185,7 @@ class Group:
     def enter(self, pid: int) -> None:
         """Take in a process and all below it: what they start later is in it as well. Raises OSError."""
         for path in dict.fromkeys(self._paths.values()):
-            for each in (pid, *tree_of(pid)):
+            for each in (pid, *below(pid)):
                 with suppress(ProcessLookupError):
                     (path / "cgroup.procs").write_text(str(each), "utf-8")
 

@@ -16,19 +16,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pytest_rollout.bundle import Ended
-from pytest_rollout.errors import HostError, IsolationError, SpawnError, StageError
+from pytest_rollout.errors import HostError, IsolationError, SpawnError
 from pytest_rollout.executors import reaper
 from pytest_rollout.executors.account import Account, account_of_copy
 from pytest_rollout.executors.bwrap import FIXED_BINDS, etc_files, reachable, root_folders
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
-from pytest_rollout.executors.cgroups import tree_of
 from pytest_rollout.executors.drain import Stop, drain
 from pytest_rollout.executors.memory import memory_file
 from pytest_rollout.executors.prelude import with_odd_names
@@ -38,13 +37,12 @@ from pytest_rollout.executors.result import ended, reap, usage_of
 from pytest_rollout.executors.rungs import enforced
 from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.executors.stages import Stages, write_prompt
 from pytest_rollout.executors.trees import Copies, give_tree
 from pytest_rollout.executors.uids import OwnUid, take_uid
-from pytest_rollout.stage.baseline import Baseline, freeze
+from pytest_rollout.processes import below
 from pytest_rollout.stage.leftovers import MARK, kill_marked
-from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
-from pytest_rollout.stage.view import View
 
 __all__ = ["LandlockExecutor", "landlock_version"]
 
@@ -63,7 +61,7 @@ def landlock_version() -> int:
         return 0
 
 
-class LandlockExecutor:
+class LandlockExecutor(Stages):
     """Rung 4 of isolation. Raises IsolationError where the kernel has no Landlock, or the processor no filter."""
 
     def __init__(self, root: StageRoot) -> None:
@@ -72,9 +70,9 @@ class LandlockExecutor:
             raise IsolationError("this kernel has no Landlock, or it is switched off")
         if filter_program(shared=True) is None:
             raise IsolationError("there is no filter of system calls for this processor")
-        self._root, self._as_root = root, os.geteuid() == 0
+        self._as_root = os.geteuid() == 0
         self._uids: dict[str, OwnUid] = {}
-        self._trees = Copies(root, "home", "tmp", give=self._give if self._as_root else None)
+        super().__init__(root, Copies(root, "home", "tmp", give=self._give if self._as_root else None))
         levels = enforced(4, own_uid=self._as_root, landlock=self._version)
         self._apart = levels["tree"] == "yes"
         self.info = ExecutorInfo(
@@ -87,15 +85,6 @@ class LandlockExecutor:
             version=str(self._version),
         )
 
-    def prepare(self, workspace: Path | None) -> Baseline:
-        return freeze(self._root, workspace)
-
-    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
-        return self._trees.provision(baseline, layers)
-
-    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
-        return self._trees.above(stage, layers)
-
     def _give(self, path: str) -> None:
         """Give what lies in a stage to a uid of its own; the stage itself stays root's, and can be passed through."""
         own = take_uid()
@@ -103,17 +92,8 @@ class LandlockExecutor:
         give_tree(own.uid, own.uid, *(f"{path}/{name}" for name in ("copy", "home", "tmp")))
         os.chmod(path, 0o711)
 
-    def layer(self, write: Callable[[str], None]) -> str:
-        return self._root.new_layer(write)
-
-    def drop_layer(self, layer: str) -> None:
-        self._root.drop_layer(layer)
-
-    def prompt_file(self, stage: Stage) -> str:
-        return f"{stage.path}/prompt"
-
     def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
-        self._write_prompt(stage, command.prompt)
+        write_prompt(stage, command.prompt)
         mark, machine, began = os.path.basename(stage.path), Machine(), time.monotonic()
         with closing(account_of_copy(command.resources, mark, stage.path, extra=0)) as account:
             process, control = self._spawn(stage, command, account)
@@ -207,27 +187,16 @@ class LandlockExecutor:
             "landlock": self._version,
         }
 
-    def _write_prompt(self, stage: Stage, prompt: str) -> None:
-        path = self.prompt_file(stage)
-        try:
-            Path(path).write_bytes(prompt.encode("utf-8", "backslashreplace"))
-            os.chmod(path, 0o644)
-        except OSError as error:
-            raise StageError(f"the prompt can't be written: {error.strerror}") from error
-
-    def view(self, stage: Stage) -> View:
-        return self._trees.view(stage)
-
     def keep(self, stage: Stage) -> str:
         own = self._uids.pop(stage.path, None)
         if own is not None:
             give_tree(0, 0, stage.path)
             os.chmod(stage.path, 0o700)
             own.give_back()
-        return self._root.keep(stage.path)
+        return super().keep(stage)
 
     def drop(self, stage: Stage) -> str | None:
-        problem = remove_tree(stage.path)
+        problem = super().drop(stage)
         own = self._uids.pop(stage.path, None)
         if own is not None:
             own.give_back()
@@ -237,7 +206,7 @@ class LandlockExecutor:
         for own in self._uids.values():
             own.give_back()
         self._uids.clear()
-        self._root.close()
+        super().close()
 
 
 def _let_go(process: subprocess.Popen[bytes], gate: socket.socket, account: Account) -> None:
@@ -252,9 +221,9 @@ def _let_go(process: subprocess.Popen[bytes], gate: socket.socket, account: Acco
         raise HostError(f"the agent was not ready in {_PATIENCE:g} s") from None
     except ConnectionError:
         ready = False
-    below = tree_of(process.pid) if ready else []
-    if below:
-        account.enter(below[0], keeper=process.pid)
+    waiting = below(process.pid) if ready else []
+    if waiting:
+        account.enter(waiting[0], keeper=process.pid)
         gate.sendall(b"\n")
 
 

@@ -12,9 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 
 import msgspec
 
@@ -29,47 +27,27 @@ from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended, reap, usage_of
 from pytest_rollout.executors.rungs import enforced
 from pytest_rollout.executors.spawner import spawn
+from pytest_rollout.executors.stages import Stages, write_prompt
 from pytest_rollout.executors.trees import Copies, give_tree
 from pytest_rollout.limits import Resources
-from pytest_rollout.stage.baseline import Baseline, freeze
 from pytest_rollout.stage.leftovers import MARK, kill_marked
-from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
-from pytest_rollout.stage.view import View
 
 __all__ = ["LocalExecutor"]
 __tracebackhide__ = True  # pytest shows the suite's line, not ours
 
 
-class LocalExecutor:
+class LocalExecutor(Stages):
     """No isolation: the agent runs as this user, with this user's rights."""
 
     info = ExecutorInfo(name="local", trusted=False, rung=5, levels=enforced(5), mounts=False)
 
     def __init__(self, root: StageRoot) -> None:
         give = (lambda path: give_tree(0, 0, path)) if os.geteuid() == 0 else None
-        self._root, self._trees = root, Copies(root, "home", "tmp", give=give)
-
-    def prepare(self, workspace: Path | None) -> Baseline:
-        return freeze(self._root, workspace)
-
-    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
-        return self._trees.provision(baseline, layers)
-
-    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
-        return self._trees.above(stage, layers)
-
-    def layer(self, write: Callable[[str], None]) -> str:
-        return self._root.new_layer(write)
-
-    def drop_layer(self, layer: str) -> None:
-        self._root.drop_layer(layer)
-
-    def prompt_file(self, stage: Stage) -> str:
-        return f"{stage.path}/prompt"
+        super().__init__(root, Copies(root, "home", "tmp", give=give))
 
     def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
-        Path(self.prompt_file(stage)).write_bytes(command.prompt.encode("utf-8", "backslashreplace"))
+        write_prompt(stage, command.prompt)
         mark = os.path.basename(stage.path)
         env = {"HOME": f"{stage.path}/home", "TMPDIR": f"{stage.path}/tmp", **command.env, MARK: mark}
         machine, began = Machine(), time.monotonic()
@@ -160,18 +138,6 @@ class LocalExecutor:
             raise SpawnError(f"the agent's program {command.argv[0]!r} can't be run: {error.strerror}") from error
         except OSError as error:
             raise HostError(f"no process could be started: {error.strerror}") from error
-
-    def view(self, stage: Stage) -> View:
-        return self._trees.view(stage)
-
-    def keep(self, stage: Stage) -> str:
-        return self._root.keep(stage.path)
-
-    def drop(self, stage: Stage) -> str | None:
-        return remove_tree(stage.path)
-
-    def close(self) -> None:
-        self._root.close()
 
 
 def kill_tree(leader: int, mark: str) -> None:

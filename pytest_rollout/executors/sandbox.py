@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
 from pytest_rollout.bundle import Ended, Usage
-from pytest_rollout.errors import HostError, StageError
+from pytest_rollout.errors import HostError
 from pytest_rollout.executors.account import Account, account_of_copy
 from pytest_rollout.executors.bwrap import INSIDE, PROMPT, TMP_BYTES, Bwrap, arguments, reachable
 from pytest_rollout.executors.cancel import Cancel
@@ -27,27 +27,26 @@ from pytest_rollout.executors.prelude import with_odd_names
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
 from pytest_rollout.executors.result import ended, usage_of
+from pytest_rollout.executors.stages import Stages, write_prompt
 from pytest_rollout.executors.trees import Copies, InnerOverlay, OuterOverlay, Trees, give_tree
 from pytest_rollout.limits import Resources
-from pytest_rollout.stage.baseline import Baseline, freeze
 from pytest_rollout.stage.leftovers import note_tree
-from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import StageRoot
-from pytest_rollout.stage.view import View
 
 __all__ = ["SandboxExecutor"]
 
 
-class SandboxExecutor:
+class SandboxExecutor(Stages):
     """bubblewrap around a stage. ``rung`` 1: it makes the overlay; 2: we do, around it; 3: the stage is a copy."""
 
     def __init__(self, root: StageRoot, bwrap: Bwrap, rung: Literal[1, 2, 3] = 1) -> None:
-        self._root, self._bwrap = root, bwrap
-        self._trees: Trees
-        if rung == 3:
-            self._trees = Copies(root, give=self._give)
-        else:
-            self._trees = InnerOverlay(root) if rung == 1 else OuterOverlay(root)
+        self._bwrap = bwrap
+        kinds: dict[int, Callable[[], Trees]] = {
+            1: lambda: InnerOverlay(root),
+            2: lambda: OuterOverlay(root),
+            3: lambda: Copies(root, give=self._give),
+        }
+        super().__init__(root, kinds[rung]())
         self._own_net = _inode("/proc/self/ns/net")
         self.info = ExecutorInfo(
             name="sandbox",
@@ -58,31 +57,16 @@ class SandboxExecutor:
             digest=bwrap.digest,
         )
 
-    def prepare(self, workspace: Path | None) -> Baseline:
-        return freeze(self._root, workspace)
-
-    def provision(self, baseline: Baseline, layers: Sequence[str] = ()) -> Stage:
-        return self._trees.provision(baseline, layers)
-
-    def above(self, stage: Stage, layers: Sequence[str]) -> Stage:
-        return self._trees.above(stage, layers)
-
     def _give(self, path: str) -> None:
         owner = self._root.owner
         if owner.uid != os.geteuid():
             give_tree(owner.uid, owner.gid, path)
 
-    def layer(self, write: Callable[[str], None]) -> str:
-        return self._root.new_layer(write)
-
-    def drop_layer(self, layer: str) -> None:
-        self._root.drop_layer(layer)
-
     def prompt_file(self, stage: Stage) -> str:
         return PROMPT
 
     def run(self, stage: Stage, command: Command, stdout: Capture, stderr: Capture, cancel: Cancel) -> Ended:
-        prompt = self._write_prompt(stage, command.prompt)
+        prompt = write_prompt(stage, command.prompt)
         hidden = [self._root.owner.uid != os.geteuid() and not reachable(Path(bind.source)) for bind in command.binds]
         binds, mounts = local_mounts(command.binds, stage.path, hidden)
         placed = self._trees.placed(stage, INSIDE, sealed=command.sealed)
@@ -174,29 +158,6 @@ class SandboxExecutor:
                 "pid_namespace": "private" if "pid-namespace" in status.namespaces else "unknown",
             },
         )
-
-    def _write_prompt(self, stage: Stage, prompt: str) -> str:
-        path = f"{stage.path}/prompt"
-        try:
-            with open(path, "wb") as file:
-                file.write(prompt.encode("utf-8", "backslashreplace"))
-            os.chmod(path, 0o644)
-        except OSError as error:
-            raise StageError(f"the prompt can't be written: {error.strerror}") from error
-        return path
-
-    def view(self, stage: Stage) -> View:
-        return self._trees.view(stage)
-
-    def keep(self, stage: Stage) -> str:
-        return self._root.keep(stage.path)
-
-    def drop(self, stage: Stage) -> str | None:
-        self._trees.ready_to_drop(stage)
-        return remove_tree(stage.path)
-
-    def close(self) -> None:
-        self._root.close()
 
 
 def _scratch(resources: Resources) -> int:
