@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
+
+pytestmark = pytest.mark.parametrize(
+    "workers", ["-n0"], indirect=True
+)  # what is decided here is decided in a worker alike
 
 
 def test_a_body_that_does_not_end(suite: Suite) -> None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
+
+pytestmark = pytest.mark.parametrize(
+    "workers", ["-n0"], indirect=True
+)  # what is decided here is decided in a worker alike
 
 
 def notes(ran: Ran) -> list[str]:
