@@ -18,6 +18,7 @@ from typing import Literal
 from pytest_rollout.errors import HostError
 from pytest_rollout.executors.cgroups import Group, find_homes
 from pytest_rollout.executors.prelude import data_bound, limiting
+from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.limits import Resources
 from pytest_rollout.processes import below
 from pytest_rollout.stage.usage import Taken, taken
@@ -78,10 +79,15 @@ class Account:
             more = _SLACK if counted else (self._resources.processes or 0) + _SLACK
         return limiting(self._resources, memory=not self.bounds_memory, more=more, gated=True)
 
-    @property
-    def ran_out(self) -> bool:
-        """Whether the kernel killed a process because of the tree's own limit."""
-        return self.group is not None and self.group.oom_kills > 0
+    def ran_out(self, machine: Machine) -> bool:
+        """Whether the kernel killed a process because memory ran out around the tree.
+
+        A group knows it of its own processes; where none counts, it may have been another one of the machine.
+        """
+        kills = None if self.group is None else self.group.oom_kills
+        if self.group is None or kills is None:
+            return machine.ran_out()
+        return kills > 0 and not self.group.reached_memory
 
     def enter(self, pid: int, *, keeper: int | None = None) -> None:
         """Begin: ``pid`` is the first process of the tree, and nothing of the agent's runs yet.
@@ -126,7 +132,7 @@ class Account:
         group, asked = self.group, self._resources
         if group is None:
             return None
-        if group.oom_kills:
+        if group.oom_kills and group.reached_memory:
             return "memory_limit"
         if "pids" in group.limited and group.refused_forks:
             return "process_limit"

@@ -28,6 +28,7 @@ _LEAF = "rollout-self"
 _STALE = 60.0  # seconds after which an empty group is one that somebody lost
 _NANO, _MICRO = 1e-9, 1e-6
 _UNLIMITED = 1 << 62
+_NEARLY = 1 << 20  # bytes below a limit that are too few for what was asked for
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -156,6 +157,7 @@ class Group:
             for key, limit in (("memory", resources.memory), ("pids", resources.processes))
             if limit is not None and key in homes
         )
+        self._memory = resources.memory or 0
         try:
             for path in dict.fromkeys(self._paths.values()):
                 path.mkdir()
@@ -197,10 +199,21 @@ class Group:
         return []
 
     @property
-    def oom_kills(self) -> int:
-        """How often the kernel killed a process of it because of its own limit."""
+    def oom_kills(self) -> int | None:
+        """How many of its processes the kernel killed for want of memory, whoever's limit that was; None: not known."""
         file = "memory.events" if self._version("memory") == 2 else "memory.oom_control"
-        return self._counted("memory", file, "oom_kill") or 0
+        return self._counted("memory", file, "oom_kill")
+
+    @property
+    def reached_memory(self) -> bool:
+        """Whether a process was refused memory because of its own limit, and not of one around it."""
+        if "memory" not in self.limited:
+            return False
+        if self._version("memory") == 2:
+            return self._counted("memory", "memory.events", "oom") != 0
+        kinds = ("memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes")  # not every kernel counts its refusals
+        peaks = [peak for kind in kinds if (peak := self._number("memory", kind)) is not None]
+        return not peaks or max(peaks) > self._memory - _NEARLY
 
     @property
     def refused_forks(self) -> int:

@@ -106,7 +106,7 @@ class LandlockExecutor(Stages):
                 os.chmod(stage.path, 0o700)  # Landlock lets it change the modes of what is this user's
             _check_started(said, command)
             code: int | None = said["exit"]
-            if stop == "ended" and code == -signal.SIGKILL and machine.ran_out():
+            if stop == "ended" and code == -signal.SIGKILL and account.ran_out(machine):
                 raise HostError(
                     "the machine ran out of memory while the agent ran", forgeable=not account.bounds_memory
                 )

@@ -55,7 +55,7 @@ class LocalExecutor(Stages):
             process = self._start(command, account, env, f"{stage.path}/copy")
             stop, cpu = self._drain(process, (stdout, stderr), mark, began + command.wall, cancel, account)
             duration, code = time.monotonic() - began, process.returncode
-            if stop == "ended" and code == -signal.SIGKILL and machine.ran_out():
+            if stop == "ended" and code == -signal.SIGKILL and account.ran_out(machine):
                 raise HostError("the machine ran out of memory while the agent ran", forgeable=True)
             return ended(
                 stop,

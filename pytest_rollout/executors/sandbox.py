@@ -138,7 +138,7 @@ class SandboxExecutor(Stages):
         usage: Usage,
         streams: tuple[Capture, Capture],
     ) -> Ended:
-        if stop == "ended" and status.exit_code in (None, 128 + signal.SIGKILL) and machine.ran_out():
+        if stop == "ended" and status.exit_code in (None, 128 + signal.SIGKILL) and account.ran_out(machine):
             raise HostError("the machine ran out of memory while the agent ran", forgeable=not account.bounds_memory)
         if stop == "ended" and status.exit_code is None:
             raise HostError("the sandbox was killed from outside", forgeable=True)

@@ -66,10 +66,15 @@ def _count_all(
 def _opened(top: int, at: bytes, closed: list[tuple[bytes, int]] | None) -> int:
     """A folder to list; one that is closed is opened, and remembered with its mode."""
     try:
-        return open_folder(top, at, force=False)
+        fd = open_folder(top, at, force=False)
     except PermissionError:
         if closed is None:
             raise
+    else:
+        # Without x a folder tells names only: what is in it could not be counted.
+        if closed is None or os.geteuid() == 0 or os.fstat(fd).st_mode & stat.S_IXUSR:
+            return fd
+        os.close(fd)
     closed.append((at, _set_mode(top, at, 0o700)))
     return open_folder(top, at, force=False)
 

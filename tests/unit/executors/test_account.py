@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ from pytest_rollout.errors import HostError
 from pytest_rollout.executors import account as module
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
-from pytest_rollout.executors.cgroups import find_homes
+from pytest_rollout.executors.cgroups import Home, find_homes
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command
 from pytest_rollout.limits import Resources
@@ -124,10 +124,47 @@ def test_a_machine_that_ran_out_of_memory_is_infrastructure(run: Run, monkeypatc
     """A plain kill is the agent's own; with a killing of the kernel's that no group of ours made, it is the host's."""
     assert run("kill -9 $$").signal == 9
     monkeypatch.setattr(Machine, "ran_out", lambda self: True)
+    if "memory" in vars(module)["find_homes"]():  # the group knows that it was none of its processes
+        assert run("kill -9 $$").signal == 9
+        assert run("kill -9 $$", memory=1 << 30).signal == 9
+        return
     with pytest.raises(HostError, match="the machine ran out of memory while the agent ran") as caught:
         run("kill -9 $$")
     assert caught.value.forgeable
     assert run("exit 3").exit_code == 3
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A group around those of agents, as a container is one, with little memory."""
+    homes = find_homes()
+    if not {"memory", "pids", "cpu"} <= set(homes):
+        pytest.skip("this user can't make control groups here")
+    outer = {key: Home(home.version, home.path / f"rollout-around-{os.getpid()}") for key, home in homes.items()}
+    places = {home.path for home in outer.values()}
+    try:
+        for place in places:
+            place.mkdir()
+        memory = outer["memory"]
+        if memory.version == 2:
+            (memory.path / "cgroup.subtree_control").write_text("+memory +pids")
+        (memory.path / ("memory.max" if memory.version == 2 else "memory.limit_in_bytes")).write_text(str(64 << 20))
+        monkeypatch.setattr(module, "find_homes", lambda: outer)
+        yield
+    finally:
+        for place in places:
+            place.rmdir()
+
+
+@pytest.mark.parametrize("limits", [{}, {"memory": 1 << 30}])
+@pytest.mark.parametrize("run", ["groups"], indirect=True)
+def test_memory_that_ran_out_around_the_agent_is_no_limit_of_its(
+    run: Run, lab: Lab, around: None, limits: dict[str, float]
+) -> None:
+    with pytest.raises(HostError, match="the machine ran out of memory while the agent ran") as caught:
+        run(("/usr/bin/python3", "-c", GROW), **limits)
+    assert caught.value.forgeable == (not limits or not lab.executor.info.trusted)
+    assert run(("/usr/bin/python3", "-c", GROW), memory=32 << 20).termination == "memory_limit"
 
 
 # -- the machine

@@ -76,15 +76,17 @@ def test_the_files_of_version_two(second: dict[str, Home], tmp_path: Path, monke
         "memory.oom.group": "1",
         "pids.max": "5",
     }
-    assert (group.oom_kills, group.refused_forks, group.cpu, group.peak_memory) == (0, 0, None, None)
+    assert (group.oom_kills, group.refused_forks, group.cpu, group.peak_memory) == (None, 0, None, None)
     (place / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 3\noom_group_kill 1\n")
     (place / "pids.events").write_text("max 7\n")
     (place / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
     (place / "memory.peak").write_text("4096\n")
     (place / "pids.peak").write_text("max\n")
     assert (group.oom_kills, group.refused_forks, group.cpu, group.peak_memory) == (3, 7, 1.5, 4096)
-    assert (group.peak_processes, group.describe("memory")) == (None, "cgroup v2")
+    assert (group.peak_processes, group.describe("memory"), group.reached_memory) == (None, "cgroup v2", True)
     assert group.limited == {"memory", "pids"}
+    (place / "memory.events").write_text("max 0\noom 0\noom_kill 3\n")
+    assert not group.reached_memory  # the kernel killed because of a limit around it
 
 
 def test_controllers_are_enabled_and_a_group_of_ours_alone_is_left(

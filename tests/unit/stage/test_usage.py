@@ -61,6 +61,19 @@ def test_closed_folders_are_counted_and_left_closed(top: int, tmp_path: Path) ->
         inner.chmod(0o700)
 
 
+def test_a_folder_that_tells_names_only_is_counted_at_the_end(top: int, tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    named.mkdir()
+    (named / "f").write_bytes(b"x" * 5000)
+    named.chmod(0o600)
+    try:
+        found = taken(top, force=True)
+        assert (found.files, found.whole, found.size >= 5000) == (2, True, True)
+        assert os.lstat(named).st_mode & 0o777 == 0o600
+    finally:
+        named.chmod(0o700)
+
+
 def test_what_can_not_be_reached_is_said(top: int, tmp_path: Path) -> None:
     at = os.open(tmp_path, os.O_RDONLY)
     for _ in range(40):
