@@ -35,8 +35,11 @@ class Redaction:
             if hasattr(report, name):
                 setattr(report, name, redactor.value(getattr(report, name)))
         context = getattr(report, "context", None)
-        if is_dataclass(context) and not isinstance(context, type) and isinstance(getattr(context, "msg", None), str):
-            report.context = dataclasses_replace(context, msg=redactor.text(context.msg))  # type: ignore[attr-defined]
+        if is_dataclass(context) and not isinstance(context, type):  # that of a subtest
+            told = {name: clean(getattr(context, name)) for name in ("msg", "kwargs") if hasattr(context, name)}
+            redacted = redactor.value(told)
+            if redacted is not told:
+                report.context = dataclasses_replace(context, **redacted)  # type: ignore[attr-defined]
 
     def _property(self, name: str, value: object) -> tuple[str, object]:
         plain = clean(value)
@@ -46,6 +49,14 @@ class Redaction:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         report.longrepr = mapped(report.longrepr, self._redactor.text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Properties of the whole suite, just before JUnit is written."""
+        for plugin in session.config.pluginmanager.get_plugins():
+            properties = getattr(plugin, "global_properties", None)
+            if isinstance(properties, list):
+                properties[:] = self._redactor.value(properties)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:

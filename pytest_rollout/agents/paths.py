@@ -132,7 +132,7 @@ def _host_file(word: str, folder: Path | None) -> str:
     """A word as it is, or as the absolute path of the file of the host that it means."""
     if word.startswith("~/"):
         return os.path.expanduser(word)
-    if "/" in word and not os.path.isabs(word) and folder is not None and (folder / word).exists():
+    if "/" in word and not os.path.isabs(word) and folder is not None and os.path.exists(folder / word):
         return os.path.normpath(folder / word)
     return word
 

@@ -181,7 +181,8 @@ class Account:
         size, files = found.size - before.size, found.files - before.files
         self._peak_disk = max(self._peak_disk, size)
         beyond = (asked.disk is not None and size > asked.disk) or (asked.files is not None and files > asked.files)
-        return "disk_limit" if beyond else None
+        hidden = found.too_deep and (asked.disk is not None or asked.files is not None)  # any amount may be there
+        return "disk_limit" if beyond or hidden else None
 
     # -- afterwards
 

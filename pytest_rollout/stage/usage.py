@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import deque
@@ -15,12 +16,15 @@ _BLOCK = 512
 
 
 class Taken:
-    """Bytes that are allocated, and entries, of a tree. ``whole`` is false where not all was counted."""
+    """Bytes that are allocated, and entries, of a tree.
 
-    __slots__ = ("files", "size", "whole")
+    ``whole`` is false where not all was counted, ``too_deep`` is true where a path is longer than the kernel takes.
+    """
+
+    __slots__ = ("files", "size", "too_deep", "whole")
 
     def __init__(self) -> None:
-        self.size, self.files, self.whole = 0, 0, True
+        self.size, self.files, self.whole, self.too_deep = 0, 0, True, False
 
 
 def taken(top: int, *, size: int | None = None, files: int | None = None, force: bool = False) -> Taken:
@@ -47,8 +51,9 @@ def _count_all(
         at = pending.popleft()
         try:
             fd = _opened(top, at, closed)
-        except OSError:
+        except OSError as error:
             found.whole = found.whole and closed is None
+            found.too_deep = found.too_deep or error.errno == errno.ENAMETOOLONG
             continue
         try:
             with os.scandir(fd) as listing:

@@ -74,8 +74,9 @@ EVERYWHERE = r"""
         raise RuntimeError(ALL)
 
     @everywhere()
-    def test_subtest(bundle, subtests):
-        with subtests.test(ALL):
+    def test_subtest(bundle, subtests, record_testsuite_property):
+        record_testsuite_property("suite", ALL)
+        with subtests.test(ALL, given=ALL):
             assert bundle.exit_code == 1, ALL
 
     @pytest.fixture
@@ -164,7 +165,9 @@ def _marked(ran: Ran) -> None:
     for place in (ran.run.record, reads / "bundle.json", checks / "journal.jsonl", given / "journal.jsonl"):
         assert MARKS["HOST_API_KEY"] in place.read_text(), place
     assert f"check {MARKS['HOST_API_KEY']}" in ran.section("test_checks")
-    assert f"[{' '.join(everything)}]" in next(line for line in ran.lines if line.startswith("SUBFAILED"))
+    subtest = next(line for line in ran.lines if line.startswith("SUBFAILED"))
+    assert f"[{' '.join(everything)}] (given=" in subtest
+    assert [mark for mark in everything if mark not in subtest.partition("(given=")[2].partition(" test_suite")[0]] == []
 
 
 NAMES = """

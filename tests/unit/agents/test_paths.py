@@ -360,3 +360,8 @@ def test_folders_of_programs(top: Path) -> None:
         binds = resolve_paths([str(bound)], top, "w")
         assert join_path(binds).split(":")[0] == str(folder)
     assert find_program(["tool"], resolve_paths([str(tool.parent)], top, "w"), top, "w") == ("tool",)
+
+
+def test_a_word_that_is_too_long_for_a_path_is_none(top: Path) -> None:
+    words = ["sh", "-c", f"cd a/b; echo {'x' * 5000}", f"a/{'y' * 300}"]
+    assert find_program(words, (), top, "w") == tuple(words)

@@ -94,6 +94,8 @@ def test_the_disk(run: Run) -> None:
     assert quick.termination == "disk_limit"
     assert run("touch a b c d", files=3).termination == "disk_limit"
     assert run("mkdir d; head -c 900000 /dev/zero > d/f; chmod 000 d", disk=1 << 19).termination == "disk_limit"
+    deep = f"for i in $(seq 25); do mkdir {'d' * 200}; cd {'d' * 200}; done"  # nobody can look there by a path
+    assert run(deep, disk=1 << 20).termination == "disk_limit"
 
 
 def test_a_file_that_is_too_large(run: Run) -> None:

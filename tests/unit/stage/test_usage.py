@@ -82,4 +82,5 @@ def test_what_can_not_be_reached_is_said(top: int, tmp_path: Path) -> None:
         os.close(at)
         at = below
     os.close(at)
-    assert not taken(top, force=True).whole
+    found = taken(top, force=True)
+    assert (found.whole, found.too_deep, taken(top).too_deep) == (False, True, True)
