@@ -167,7 +167,8 @@ def _marked(ran: Ran) -> None:
     assert f"check {MARKS['HOST_API_KEY']}" in ran.section("test_checks")
     subtest = next(line for line in ran.lines if line.startswith("SUBFAILED"))
     assert f"[{' '.join(everything)}] (given=" in subtest
-    assert [mark for mark in everything if mark not in subtest.partition("(given=")[2].partition(" test_suite")[0]] == []
+    given_to_it = subtest.partition("(given=")[2].partition(" test_suite")[0]
+    assert [mark for mark in everything if mark not in given_to_it] == []
 
 
 NAMES = """
