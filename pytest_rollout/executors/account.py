@@ -153,7 +153,7 @@ class Account:
             self._peak_processes = max(self._peak_processes, tasks)
             if tasks > processes:
                 return "process_limit"
-        if memory is not None and sum(map(_private, pids)) > memory and sum(map(_proportional, pids)) > memory:
+        if memory is not None and sum(map(_mapped, pids)) > memory and sum(map(_proportional, pids)) > memory:
             return "memory_limit"
         if cpu is not None:
             self._seen_cpu = max(self._seen_cpu or 0.0, sum(map(_cpu, pids)))
@@ -292,21 +292,20 @@ def _cpu(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS if fields else 0.0
 
 
-def _field(path: str, name: bytes) -> int:
-    """Bytes, from a line in kB of a file of ``/proc``."""
+def _sum(path: str, *names: bytes) -> int:
+    """Bytes, from lines in kB of a file of ``/proc``."""
     try:
         with open(path, "rb") as file:
-            line = next((line for line in file if line.startswith(name)), b"")
-    except OSError:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(names))
+    except (OSError, IndexError, ValueError):
         return 0
-    words = line.split()
-    return int(words[1]) * 1024 if len(words) > 1 else 0
 
 
-def _private(pid: int) -> int:
-    return _field(f"/proc/{pid}/status", b"RssAnon:")
+def _mapped(pid: int) -> int:
+    """What it has in memory and on no disk, its own and shared."""
+    return _sum(f"/proc/{pid}/status", b"RssAnon:", b"RssShmem:")
 
 
 def _proportional(pid: int) -> int:
-    """What is its own, and its share of what it shares; what is private where that can't be read."""
-    return _field(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:") or _private(pid)
+    """What is its own, and its part of what it shares; all of both where that can't be read."""
+    return _sum(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", b"Pss_Shmem:") or _mapped(pid)

@@ -27,6 +27,7 @@ while True:
     kept.append(b"x" * (4 << 20))
     time.sleep(0.002)
 """
+SHARED = "import mmap, time; m = mmap.mmap(-1, 100 << 20); m.write(bytes(100 << 20)); time.sleep(30)"
 BOMB = "for i in $(seq 12); do sleep 60 & done; wait"
 BURN = "while :; do :; done & while :; do :; done & wait"
 
@@ -70,6 +71,7 @@ def test_memory(run: Run) -> None:
     ended = run(("/usr/bin/python3", "-c", GROW), memory=64 << 20)
     assert (ended.termination, ended.exit_code, ended.signal) == ("memory_limit", None, None)
     assert ended.observed["memory"].startswith("67108864 bytes together")
+    assert run(("/usr/bin/python3", "-c", SHARED), memory=64 << 20).termination == "memory_limit"
 
 
 def test_processes(run: Run) -> None:
