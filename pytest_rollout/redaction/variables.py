@@ -98,7 +98,11 @@ def spellings(value: str) -> Iterator[bytes]:
     yield quote_plus(raw).encode()
     yield json.dumps(text)[1:-1].encode()
     yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
-    yield repr(text)[1:-1].encode()
+    for around in ("", '"'):  # next to a double quote an apostrophe is escaped
+        start = 1 + len(around)
+        yield repr(around + text)[start:-1].encode()
+        yield ascii(around + text)[start:-1].encode()
+        yield repr(around.encode() + raw)[start + 1 : -1].encode()
     xml = xml_text(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     yield xml.encode()
     yield xml.replace('"', "&quot;").encode()

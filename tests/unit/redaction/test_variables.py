@@ -99,6 +99,15 @@ def test_a_value_is_found_as_it_is_spelled(spelled: str) -> None:
     assert redactor(A_KEY=SECRET).text(f"<{spelled}>") == "<[redacted: A_KEY]>"
 
 
+@pytest.mark.parametrize("value", ["pa'ss-Wörd1", 'pa"ss-Wörd1', "pa'ss\"Wörd\\n", "pa'ss-Word1"])
+@pytest.mark.parametrize("around", ["", "'", '"', "'\""])
+def test_a_value_is_found_in_what_python_writes_of_a_text(value: str, around: str) -> None:
+    text = f"{around} {value} {around}"
+    for written in (repr(text), ascii(text), repr(text.encode())):
+        shown = redactor(A_KEY=value).text(written)
+        assert " [redacted: A_KEY] " in shown, (written, shown)
+
+
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_in_base64_at_most_the_ends_are_left(before: str, encode: Callable[[bytes], bytes]) -> None:
