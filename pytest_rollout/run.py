@@ -205,15 +205,19 @@ class Run:
             audit=job.audit,
         )
         capacity = self._capacity if job.trial is None else None
-        return run_attempt(
-            request,
-            agent=ready,
-            executor=executor,
-            folder=folder,
-            cancel=cancel,
-            capacity=capacity,
-            redactor=self.redactor,
-        )
+        try:
+            return run_attempt(
+                request,
+                agent=ready,
+                executor=executor,
+                folder=folder,
+                cancel=cancel,
+                capacity=capacity,
+                redactor=self.redactor,
+            )
+        finally:
+            if not executor.info.trusted:
+                self.folder.reopen()
 
     def environment_of(self, task: Task) -> str:
         """The revision of a task's baseline, frozen now if it was not; raises InfraError and ConfigError."""

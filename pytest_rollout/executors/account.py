@@ -52,7 +52,6 @@ class Account:
         self._resources, self._top, self._clock = resources, top, clock
         self._before, self._extra = before, extra
         self._pid: int | None = None
-        self._seen_cpu: float | None = None
         self._in_force: dict[str, int] = {}
         self._peak_disk, self._peak_processes = 0, 0
         self._next = inf
@@ -155,10 +154,7 @@ class Account:
                 return "process_limit"
         if memory is not None and sum(map(_mapped, pids)) > memory and sum(map(_proportional, pids)) > memory:
             return "memory_limit"
-        if cpu is not None:
-            self._seen_cpu = max(self._seen_cpu or 0.0, sum(map(_cpu, pids)))
-            return "cpu_limit" if self._seen_cpu > cpu else None
-        return None
+        return "cpu_limit" if cpu is not None and sum(map(_cpu, pids)) > cpu else None
 
     def _of_disk(self, *, force: bool) -> Exceeded | None:
         asked = self._resources
@@ -186,15 +182,10 @@ class Account:
 
     # -- afterwards
 
-    def cpu(self, waited_for: float | None) -> float | None:
-        """Seconds of processors; None where they are not known.
-
-        Without a group they are what was seen, or those of processes that others ``waited_for``.
-        """
-        if self.group is not None and (counted := self.group.cpu) is not None:
-            return counted
-        known = [seconds for seconds in (waited_for, self._seen_cpu) if seconds is not None]
-        return max(known, default=None)
+    @property
+    def cpu(self) -> float | None:
+        """Seconds of processors; None where no group counted: what is seen of processes is less."""
+        return None if self.group is None else self.group.cpu
 
     @property
     def peak_memory(self) -> int | None:

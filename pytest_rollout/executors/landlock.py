@@ -33,7 +33,7 @@ from pytest_rollout.executors.memory import memory_file
 from pytest_rollout.executors.prelude import with_odd_names
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
-from pytest_rollout.executors.result import ended, reap, usage_of
+from pytest_rollout.executors.result import ended, usage_of
 from pytest_rollout.executors.rungs import enforced
 from pytest_rollout.executors.seccomp import filter_program
 from pytest_rollout.executors.spawner import spawn
@@ -98,12 +98,12 @@ class LandlockExecutor(Stages):
         with closing(account_of_copy(command.resources, mark, stage.path, extra=0)) as account:
             process, control = self._spawn(stage, command, account)
             with control:
-                stop, cpu, said = _watch(process, control, account, (stdout, stderr), began + command.wall, cancel)
+                stop, said = _watch(process, control, account, (stdout, stderr), began + command.wall, cancel)
             if not said.get("dead"):
                 kill_marked(lambda found: found == mark)
                 raise HostError("the reaper of the agent's processes was ended, or could not end them", forgeable=True)
             if not self._as_root:
-                os.chmod(stage.path, 0o700)  # Landlock lets it change the modes of what is this user's
+                self._root.reopen(stage.path)  # Landlock lets it change the modes of what is this user's
             _check_started(said, command)
             code: int | None = said["exit"]
             if stop == "ended" and code == -signal.SIGKILL and account.ran_out(machine):
@@ -119,7 +119,7 @@ class LandlockExecutor(Stages):
                 stdout=stdout,
                 stderr=stderr,
                 tree_dead=True if self._apart else None,
-                usage=usage_of(account, machine, duration, cpu if stop == "ended" else None, stdout, stderr),
+                usage=usage_of(account, machine, duration, stdout, stderr),
                 observed={**account.observed(), "network": network, "pid_namespace": "host"},
                 resources=command.resources,
             )
@@ -243,8 +243,8 @@ def _watch(
     captures: tuple[Capture, Capture],
     deadline: float,
     cancel: Cancel,
-) -> tuple[Stop, float | None, dict[str, Any]]:
-    """Wait until the reaper has ended; why, the seconds of processors, and what it told."""
+) -> tuple[Stop, dict[str, Any]]:
+    """Wait until the reaper has ended; why, and what it told."""
     assert process.stdout is not None and process.stderr is not None
     pidfd = os.pidfd_open(process.pid)
     try:
@@ -264,10 +264,10 @@ def _watch(
     process.stdout.close()
     process.stderr.close()
     if not gone:
-        return stop, None, {}
+        return stop, {}
     said = _said(control)
-    cpu = reap(process)
-    return ((account.settle() or stop) if stop == "ended" else stop), cpu, said
+    process.wait()
+    return ((account.settle() or stop) if stop == "ended" else stop), said
 
 
 def _ask(control: socket.socket) -> None:

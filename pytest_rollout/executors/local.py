@@ -24,7 +24,7 @@ from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.drain import Stop, drain
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.executors.protocol import Command, ExecutorInfo, Stage
-from pytest_rollout.executors.result import ended, reap, usage_of
+from pytest_rollout.executors.result import ended, usage_of
 from pytest_rollout.executors.rungs import enforced
 from pytest_rollout.executors.spawner import spawn
 from pytest_rollout.executors.stages import Stages, write_prompt
@@ -53,8 +53,9 @@ class LocalExecutor(Stages):
         machine, began = Machine(), time.monotonic()
         with closing(account_of_copy(command.resources, mark, f"{stage.path}/copy")) as account:
             process = self._start(command, account, env, f"{stage.path}/copy")
-            stop, cpu = self._drain(process, (stdout, stderr), mark, began + command.wall, cancel, account)
+            stop = self._drain(process, (stdout, stderr), mark, began + command.wall, cancel, account)
             duration, code = time.monotonic() - began, process.returncode
+            self._root.reopen(stage.path)
             if stop == "ended" and code == -signal.SIGKILL and account.ran_out(machine):
                 raise HostError("the machine ran out of memory while the agent ran", forgeable=True)
             return ended(
@@ -64,7 +65,7 @@ class LocalExecutor(Stages):
                 stdout=stdout,
                 stderr=stderr,
                 tree_dead=None,
-                usage=usage_of(account, machine, duration, cpu, stdout, stderr),
+                usage=usage_of(account, machine, duration, stdout, stderr),
                 observed={"network": "host", **account.observed()},
                 resources=command.resources,
             )
@@ -77,8 +78,8 @@ class LocalExecutor(Stages):
         deadline: float,
         cancel: Cancel,
         account: Account,
-    ) -> tuple[Stop, float | None]:
-        """Wait until it is dead; why it is, and the seconds of processors."""
+    ) -> Stop:
+        """Wait until it is dead; why it is."""
         pidfd = os.pidfd_open(process.pid)
         assert process.stdout is not None and process.stderr is not None
         try:
@@ -97,10 +98,10 @@ class LocalExecutor(Stages):
             os.close(pidfd)
             process.stdout.close()
             process.stderr.close()
-            cpu = reap(process)
+            process.wait()
         if not dead:
             raise HostError("the agent's process was killed and did not end", forgeable=True)
-        return ((account.settle() or stop), cpu) if stop == "ended" else (stop, None)
+        return (account.settle() or stop) if stop == "ended" else stop
 
     def _start(self, command: Command, account: Account, env: dict[str, str], cwd: str) -> subprocess.Popen[bytes]:
         """Start the command, its account begun. With limits it waits until then; without, a missing program is told."""

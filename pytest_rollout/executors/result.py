@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 from collections.abc import Mapping
 
 from pytest_rollout.bundle import Captured, Ended, Termination, Usage
@@ -14,25 +12,18 @@ from pytest_rollout.executors.drain import Stop
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.limits import Resources
 
-__all__ = ["ended", "reap", "usage_of"]
+__all__ = ["ended", "usage_of"]
 
 _LAST_SIGNAL = 64
 _OF_A_LIMIT: dict[int, Stop] = {signal.SIGXCPU: "cpu_limit", signal.SIGXFSZ: "disk_limit"}
 
 
-def reap(process: subprocess.Popen[bytes]) -> float:
-    """Wait for a process; the seconds of processors that it used with all that was waited for below it."""
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return used.ru_utime + used.ru_stime
-
-
-def usage_of(account: Account, machine: Machine, duration: float, waited_for: float | None, *streams: Capture) -> Usage:
-    """What a command used, from those who counted. ``waited_for`` is what :func:`reap` gave, where none was killed."""
+def usage_of(account: Account, machine: Machine, duration: float, *streams: Capture) -> Usage:
+    """What a command used, from those who counted."""
     return Usage(
         wall=duration,
         output_bytes=sum(stream.total for stream in streams),
-        cpu=account.cpu(waited_for),
+        cpu=account.cpu,
         peak_memory=account.peak_memory,
         processes=account.peak_processes,
         disk=account.peak_disk,

@@ -104,7 +104,7 @@ class SandboxExecutor(Stages):
             stop = self._drain(sandbox, streams, began + command.wall, cancel, account)
             duration = time.monotonic() - began
             status = sandbox.finish()
-            usage = usage_of(account, machine, duration, None, stdout, stderr)
+            usage = usage_of(account, machine, duration, stdout, stderr)
             return self._ended(command, stop, status, account, machine, usage, (stdout, stderr))
 
     def _account(self, resources: Resources, stage: Stage, mark: str) -> Account:

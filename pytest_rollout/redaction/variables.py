@@ -56,7 +56,7 @@ _ABOUT = frozenset(  # of a name that ends so, the value tells something about a
 )
 _PLAIN_WORD = re.compile(r"[A-Za-z]?[a-z]+|[A-Z]+")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s@?]*")
-_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{40,}")
+_SECRET_LINE = re.compile(r"\S{16,}")
 
 
 def is_credential(name: str) -> bool:
@@ -88,7 +88,7 @@ def spellings(value: str) -> Iterator[bytes]:
     """A value as it may stand in a text: itself, quoted for a URL, in base64, escaped for JSON, Python or XML.
 
     Base64 is searched by what does not depend on the bytes around the value. Of a value of several lines,
-    a long line of key material counts by itself.
+    a line of 16 characters or more without a blank counts by itself: what shows a text may write something before each.
     """
     raw = value.encode("utf-8", "surrogateescape")
     yield raw
@@ -112,4 +112,8 @@ def spellings(value: str) -> Iterator[bytes]:
             start, end = (0, 2, 3)[before], (before + len(raw)) * 8 // 6
             yield whole[start:end]
     if "\n" in value:
-        yield from (line.encode() for line in value.split("\n") if _KEY_LINE.fullmatch(line))
+        yield from (
+            line.encode()
+            for line in value.split("\n")
+            if _SECRET_LINE.fullmatch(line) and not why_not(line, lambda path: False)
+        )

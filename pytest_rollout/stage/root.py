@@ -24,6 +24,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -122,6 +123,13 @@ class StageRoot:
                 hint="Set the ini key rollout_stage_root to a folder that this user can write.",
             ) from None
         self._check_reachable()
+
+    def reopen(self, stage: str) -> None:
+        """Open the folders down to a stage for their owner: an agent with the same uid may have closed them."""
+        if self.owner.uid == os.geteuid() != 0:
+            for folder in (self.path, self.baselines, self.stages, self.path / "leases", Path(stage)):
+                with suppress(OSError):
+                    os.chmod(folder, 0o700)
 
     def _take_lease(self) -> tuple[str, BaseFileLock]:
         """A locked lease of our own; once more where another start cleaned it up before it was locked."""

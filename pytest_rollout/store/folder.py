@@ -120,6 +120,12 @@ class RunFolder:
             raise recording_error("an attempt", path, error) from error
         return path
 
+    def reopen(self) -> None:
+        """Open the folders of the results for their owner: an agent that is not isolated may have closed them."""
+        for folder in (self.path.parent.parent, self.path.parent, self.path, self.results):
+            with suppress(OSError):
+                os.chmod(folder, os.stat(folder).st_mode & 0o7777 | 0o700)
+
     def relative(self, path: Path) -> str:
         """A path of this run as it is written into records."""
         return path.relative_to(self.path).as_posix()

@@ -68,8 +68,11 @@ def load_results(run: RunFolder) -> LoadedRun:
 
 def _lines(folder: Path) -> Iterator[bytes]:
     for path in sorted(folder.glob("*.jsonl")):
-        with open(path, "rb") as file:
-            yield from (line for line in file if line.strip())
+        try:
+            with open(path, "rb") as file:
+                yield from (line for line in file if line.strip())
+        except OSError:  # told as a line that can't be read
+            yield b"?"
 
 
 def find_run(results: ResultsFolder, selector: str = "last") -> RunFolder:

@@ -161,3 +161,20 @@ def test_where_isolation_is_preferred_it_runs_and_says_what_it_lacks(suite: Suit
         assert bundle.controls["network"].observed == network
         assert bundle.controls["pid_namespace"] == Control(asked=None, observed="host")
     assert left_of_stages(suite) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root passes closed folders")
+def test_an_agent_that_closes_the_results_and_the_stages(suite: Suite) -> None:
+    """Without isolation it may; the next rollout, the summary and the next session go on."""
+    suite.ini("rollout_isolation = none")
+    ran = suite.run(f"""
+        import pytest
+
+        @pytest.mark.rollout(agent="chmod 000 {suite.root}/.rollout {suite.stage_root}", samples=2)
+        def test_closes(bundle):
+            assert bundle.exit_code == 0
+    """)
+    assert ran.status in (0, 75)
+    assert set(ran.verdicts.values()) <= {("passed", None, 1.0), ("infra", "recording", None)}
+    assert len(ran.verdicts) == 2
+    assert suite.run().status in (0, 75)

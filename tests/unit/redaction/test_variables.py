@@ -159,3 +159,10 @@ def test_a_name_can_not_write_a_mark_of_its_own() -> None:
     found = redactor()
     found.learn({"A]\n_KEY": "s3cr3t-value"})
     assert found.text("s3cr3t-value") == "[redacted: A??_KEY]"
+
+
+def test_a_line_of_a_value_counts_by_itself() -> None:
+    found = set(spellings("first-line-Secret\nof two words, and long\nshort-1\n0000000000000000000\nb4stLine/of+4ll=="))
+    lines = {line for line in found if b"\n" not in line and b"\\n" not in line and b"%0A" not in line.upper()}
+    assert {b"first-line-Secret", b"b4stLine/of+4ll=="} <= lines
+    assert not {b"of two words, and long", b"short-1", b"0000000000000000000"} & lines
