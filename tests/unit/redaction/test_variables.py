@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from pytest_rollout.redaction.redactor import Redactor
-from pytest_rollout.redaction.variables import is_credential
+from pytest_rollout.redaction.variables import is_credential, spellings
 
 SECRET = "pa ss/w0rd+&<é>"
 
