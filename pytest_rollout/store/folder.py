@@ -130,7 +130,7 @@ class RunFolder:
         """Mark the run as in progress, for as long as this process lives."""
         lock = FileLock(self.path / "lock", thread_local=False)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=1, poll_interval=0.01)  # somebody may be looking whether it is held
         except (Timeout, OSError):
             return
         self._lock = lock

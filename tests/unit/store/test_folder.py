@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from pytest_rollout.errors import ConfigError, HostError, RecordingError
 from pytest_rollout.identity import task_folder
@@ -271,6 +272,19 @@ def test_a_place_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
 
 
 # Pruning
+
+
+def test_a_run_is_held_though_somebody_looks_whether_it_is(tmp_path: Path) -> None:
+    run = ResultsFolder(tmp_path).open_run("2026-11-29T22-08-00Z-00000000")
+    looking = FileLock(run.path / "lock", thread_local=False)
+    looking.acquire()
+    timer = threading.Timer(0.05, looking.release)
+    timer.start()
+    run.hold()
+    timer.join()
+    assert run.in_progress()
+    run.release()
+    assert not run.in_progress()
 
 
 NAMES = [f"2026-11-29T22-08-0{number}Z-0000000{number}" for number in range(4)]
