@@ -12,7 +12,7 @@ import msgspec
 
 from pytest_rollout.bundle import Before, Change
 from pytest_rollout.retained.gitpatch import FilePatch, Version, file_patch
-from pytest_rollout.retained.left import Left, Unavailable, is_git
+from pytest_rollout.retained.left import Left, Unavailable, is_git, veiled
 from pytest_rollout.stage.tree import unshow
 
 __all__ = ["PathDifference", "differences"]
@@ -39,6 +39,8 @@ def differences(left: Left, changes: Sequence[Change], *, binary: bool) -> Itera
     for change in changes:
         if is_git(unshow(change.path)):
             yield PathDifference(change=change, note="is of a repository's own data, and left out")
+        elif (why := veiled(change)) is not None:
+            yield PathDifference(change=change, missing=why)
         elif change.kind != "deleted" and change.type in _SPECIAL:
             yield PathDifference(change=change, missing=f"is a {change.type}")
         elif change.type == "dir" and (change.before is None or change.before.type == "dir"):

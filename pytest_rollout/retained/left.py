@@ -15,14 +15,16 @@ import msgspec
 
 from pytest_rollout.bundle import BundleRecord, Change
 from pytest_rollout.errors import SelectorError
+from pytest_rollout.redaction.redactor import marked
 from pytest_rollout.stage.globs import Glob
 from pytest_rollout.stage.root import default_root
 from pytest_rollout.stage.tree import reading, show, unshow
 from pytest_rollout.store.folder import read_record
 
-__all__ = ["Left", "Unavailable", "is_git"]
+__all__ = ["Left", "Unavailable", "is_git", "veiled"]
 
 _PIECE = 1 << 20
+_MARK = marked("").removesuffix("]")
 _CUT_SHORT = frozenset({"changes.entries", "changes.depth", "changes.paths", "changes.unreadable"})
 # Code points that HFS+ leaves out of names, so that ``.g\u200cit`` is a repository there (as git has it).
 _IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
@@ -39,6 +41,14 @@ def is_git(path: bytes) -> bool:
 
 def _is_git_name(name: str) -> bool:
     return name.translate(_IGNORED).partition(":")[0].rstrip(". ").lower() in (".git", "git~1")
+
+
+def veiled(change: Change) -> str | None:
+    """What the record does not tell of a change because it looked like a secret; None where it tells all."""
+    if _MARK in change.path:
+        return "its path is redacted in the record"
+    before = change.before.target if change.before is not None else None
+    return "where it points is redacted in the record" if _MARK in f"{change.target} {before}" else None
 
 
 class Left:

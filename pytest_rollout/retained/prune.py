@@ -8,6 +8,7 @@ they left half made, and kept stages whose results are gone always go.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from pytest_rollout.stage.root import SOURCES, StageRoot
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages
 
 __all__ = ["Pruned", "Rules", "prune"]
+
+_NAME = re.compile(r"[0-9a-f]{64}|(git|archive)-[0-9a-f]+")
+_LEFT = re.compile(r"\.(fetch-|(git|archive)-[0-9a-f]+-)")
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +115,7 @@ def _prepared(root: StageRoot, rules: Rules, *, dry_run: bool) -> Iterator[Prune
 def _trees(root: StageRoot) -> Iterator[_Tree]:
     for what, folder in (("baseline", root.baselines), ("source", root.path / SOURCES)):
         for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name.startswith(".") or path.name == "refs" or not path.is_dir():
+            if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
                 continue
             used = last_used(root.path, path.name)
             yield _Tree(
@@ -127,7 +131,7 @@ def _leftovers(root: StageRoot, rules: Rules) -> None:
     before = time.time() - max(rules.unused, 86_400.0)
     sources = root.path / SOURCES
     for left in sources.glob(".*"):  # of a process that was killed while it fetched, or made one
-        if left.lstat().st_mtime < time.time() - 86_400.0:
+        if _LEFT.match(left.name) and left.lstat().st_mtime < time.time() - 86_400.0:
             remove_tree(str(left))
     for folder in (sources / "refs", root.path / "known"):
         for path in folder.iterdir() if folder.is_dir() else ():

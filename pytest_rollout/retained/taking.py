@@ -15,7 +15,7 @@ import msgspec
 from pytest_rollout.bundle import Change
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.retained.compare import MODES, folded, is_after, is_before, leads_out, of_before, of_found
-from pytest_rollout.retained.left import Left, Unavailable, is_git
+from pytest_rollout.retained.left import Left, Unavailable, is_git, veiled
 from pytest_rollout.retained.target import Found, Moved, Target
 from pytest_rollout.stage.tree import show, unshow
 
@@ -98,6 +98,7 @@ class _Plan:
         self.left_out: list[Conflict] = []
         self.conflicts: list[Conflict] = []
         self.stay: set[bytes] = set()
+        self._linked: set[bytes] = set()
         self._names: dict[bytes, dict[str, set[bytes]]] = {}
 
     def look(self, selected: Sequence[Change]) -> None:
@@ -130,6 +131,8 @@ class _Plan:
 
     def _compare(self, change: Change, path: bytes) -> str | None:
         """Plan the step of a change; returns what is against it."""
+        if (why := veiled(change)) is not None:
+            return why
         if change.kind != "deleted" and change.type in _SPECIAL:
             return f"is a {change.type}: only files, folders and links are written"
         if b".." in path.split(b"/") or b"" in path.split(b"/") or b"\0" in path:
@@ -139,10 +142,15 @@ class _Plan:
         target = unshow(change.target or "")
         if change.kind != "deleted" and change.type == "symlink" and not self._links and leads_out(path, target):
             return f"is a link to {show(target)!r}, out of the folder (--links allows it)"
+        if change.kind == "deleted" and self._is_below_link(path):
+            self.already.append(change)
+            return None
         try:
             found = self._target.look(path)
             if is_after(found, change):
                 self.already.append(change)
+                if found is not None and found.is_link:
+                    self._linked.add(path)
                 return None
             if not is_before(found, change.before) and not (found is None and _swaps(change)):
                 unknown = change.before is not None and change.before.type == "file" and change.before.sha256 is None
@@ -154,6 +162,11 @@ class _Plan:
             return f"can't be read: {error.strerror}"
         self.steps.append(_Step(change=change, path=path, seen=found))
         return None
+
+    def _is_below_link(self, path: bytes) -> bool:
+        """Whether the folder of a path is already what the changes make of it: a link, so that nothing is below."""
+        parts = path.split(b"/")
+        return any(b"/".join(parts[:count]) in self._linked for count in range(1, len(parts)))
 
     def _stands_in_the_way(self, step: _Step, removed: set[bytes]) -> str | None:
         """A folder that becomes something else must hold nothing more than what goes."""

@@ -13,8 +13,10 @@ import hashlib
 import os
 import secrets
 import shutil
+import signal
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_rollout.errors import SelectorError
@@ -26,6 +28,16 @@ __all__ = ["HIDDEN", "Found", "Moved", "Target"]
 HIDDEN = b".rollout-apply-"
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
 _LINKED = {errno.ELOOP, errno.EXDEV}
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """A step and what undoes it are one: signals that end the command wait until it is made."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Moved(Exception):
@@ -134,6 +146,7 @@ class Target:
         os.symlink(target, name, dir_fd=self._in())
         return name
 
+    @_whole()
     def place(self, prepared: bytes, path: bytes, seen: Found | None) -> None:
         """Move what was prepared to its path, over what was seen there."""
         parent, name = self._parent(path)
@@ -165,6 +178,7 @@ class Target:
         else:
             os.unlink(prepared, dir_fd=self._in())
 
+    @_whole()
     def remove(self, path: bytes, seen: Found) -> bool:
         """Remove a file, a link or a folder; a folder with something in it stays, which is what False says."""
         parent, name = self._parent(path)
@@ -187,6 +201,7 @@ class Target:
         finally:
             os.close(parent)
 
+    @_whole()
     def make_folder(self, path: bytes, mode: int) -> None:
         """Make a folder, open to us whatever its mode until :meth:`set_mode`."""
         parent, name = self._parent(path)
@@ -204,6 +219,7 @@ class Target:
         finally:
             os.close(parent)
 
+    @_whole()
     def set_mode(self, path: bytes, mode: int) -> None:
         """Give a file or a folder its mode."""
         fd = open_path(self.fd, path)
@@ -214,12 +230,22 @@ class Target:
             os.close(fd)
         self._undo.append(lambda: self.set_mode(path, before))
 
+    @_whole()
     def close(self, *, done: bool) -> None:
-        """Keep what was written, or put everything back; the hidden folder goes. Raises OSError where that fails."""
+        """Keep what was written, or put everything back; the hidden folder goes. Raises OSError where that fails.
+
+        What can't be put back keeps nothing else from it.
+        """
+        failed: list[OSError | Moved] = []
         try:
             undo, self._undo = self._undo[::-1], []
             for step in [] if done else undo:
-                step()
+                try:
+                    step()
+                except (OSError, Moved) as error:
+                    failed.append(error)
+            if failed:
+                raise failed[0]
             if self._hidden is not None:
                 os.close(self._hidden)
                 self._hidden = None
@@ -232,6 +258,7 @@ class Target:
         """The name of the hidden folder."""
         return os.fsdecode(self._name)
 
+    @_whole()
     def _in(self) -> int:
         if self._hidden is None:
             os.mkdir(self._name, 0o700, dir_fd=self.fd)

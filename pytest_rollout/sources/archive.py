@@ -164,9 +164,8 @@ def _of_tar(archive: Path, tar: tarfile.TarFile, heads: _Heads) -> Iterator[_Mem
             assert file is not None
             return file
 
-        link = member.linkname if kind == "sym" else ""
         heads.counting = False
-        yield member.name, "file" if kind == "lnk" else kind, member.mode, link, content
+        yield member.name, kind, member.mode, member.linkname if kind in ("sym", "lnk") else "", content
         heads.counting = True
 
 
@@ -209,7 +208,7 @@ def _write(archive: Path, target: Path, members: Iterator[_Member]) -> bool:
             place.mkdir(parents=True, exist_ok=True)
         elif inside:
             place.parent.mkdir(parents=True, exist_ok=True)
-            with content() as source:
+            with _linked(archive, target, inside, link) if kind == "lnk" else content() as source:
                 left -= _copy(archive, source, place, left)
             place.chmod(0o755 if mode & 0o111 else 0o644)
     for inside, link in links.items():
@@ -222,6 +221,14 @@ def _write(archive: Path, target: Path, members: Iterator[_Member]) -> bool:
         except FileExistsError:
             raise ConfigError(f"Archive({str(archive)!r}): {inside!r} is in it twice") from None
     return repository
+
+
+def _linked(archive: Path, target: Path, inside: str, link: str) -> IO[bytes]:
+    """The file that a hard link names, which was written before it: to find it, ``tarfile`` would read all heads."""
+    try:
+        return open(target / _inside(archive, link), "rb")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ConfigError(f"Archive({str(archive)!r}): the hard link {inside!r} names no file before it") from None
 
 
 def _inside(archive: Path, name: str) -> str:

@@ -33,7 +33,9 @@ _FETCH_SECONDS = _EXPORT_SECONDS = 600.0
 _LONGEST = 4096  # bytes of a path, and of the target of a link
 _PIECE = 1 << 20
 _LFS = b"version https://git-lfs.github.com/spec/v1\n"
+_BOUNDED = {"GIT_ALLOC_LIMIT": "1g"}  # git holds what a delta makes whole, and some bytes of it make any size
 _QUIET = {
+    **_BOUNDED,
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_LAZY_FETCH": "1",
@@ -123,7 +125,7 @@ def _fetched(url: str, rev: str, cache: Path) -> Repository:
     said = ""
     for arguments in tries:
         words = [f"--git-dir={git}", "fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules", *arguments]
-        done = _git(words, {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}, _FETCH_SECONDS)
+        done = _git(words, {**_BOUNDED, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}, _FETCH_SECONDS)
         if done.returncode == 0:
             name = "refs/rollout/it" if arguments[-1] == refspec else rev
             return Repository(git=git, commit=_commit(git, url, rev, name))

@@ -157,7 +157,9 @@ def _is_right(root: StageRoot, final: Path, revision: str) -> bool:
             return False
         if not stat.S_ISLNK(info.st_mode) and stat.S_IMODE(info.st_mode) not in modes:
             return False
-    extra = any(entry.path.rpartition(b"/")[2] in SKIPPED for entry in entries_of(final, skip=frozenset()))
+    extra = any(
+        entry.is_folder and entry.path.rpartition(b"/")[2] in SKIPPED for entry in entries_of(final, skip=frozenset())
+    )
     return not extra and fingerprint(final) == revision
 
 

@@ -42,6 +42,8 @@ NOBODY = 65534
 SOURCES = "sources"
 _PATIENCE = 5.0  # seconds for killed processes to end
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_TAG = "CACHEDIR.TAG"
+_FIRST = {"leases", "seals", "slots", "holds", "used", SOURCES, _TAG}  # what may be there before a tag is
 _SHORT = 16  # digits that name a baseline in the names of its lock and of its unfinished folder
 
 
@@ -104,8 +106,7 @@ class StageRoot:
                     f"rollout_stage_root: {self.path} is not a folder of this user's own",
                     hint="Remove it, or set the ini key rollout_stage_root to another folder.",
                 )
-            found = os.listdir(self.path)
-            if found and not {"leases", SOURCES} & set(found):
+            if not self._is_ours(set(os.listdir(self.path))):
                 raise ConfigError(
                     f"rollout_stage_root: {self.path} is a folder with other things in it",
                     hint="Name a folder that is empty, or not there yet: it becomes a private one.",
@@ -113,7 +114,8 @@ class StageRoot:
             os.chmod(self.path, mode)
             for private in (self.path / "leases", self.seals):
                 private.mkdir(mode=0o700, exist_ok=True)
-            (self.path / "CACHEDIR.TAG").write_text(TAG_FILE, encoding="utf-8")  # kept stages are never collected
+            if self._tag() != TAG_FILE:
+                (self.path / _TAG).write_text(TAG_FILE, encoding="utf-8")  # kept stages are never collected
             for folder, its_mode in ((self.baselines, mode), (self.stages, mode), (self.kept, mode)):
                 folder.mkdir(mode=its_mode, exist_ok=True)
                 os.chmod(folder, its_mode)
@@ -130,6 +132,16 @@ class StageRoot:
             for folder in (self.path, self.baselines, self.stages, self.path / "leases", Path(stage)):
                 with suppress(OSError):
                     os.chmod(folder, 0o700)
+
+    def _is_ours(self, found: set[str]) -> bool:
+        """Whether a folder is a stage root, or becomes one: what is in it is removed, so no one else's may be."""
+        return found <= _FIRST or (found >= {"leases", _TAG} and self._tag() in ("", TAG_FILE))
+
+    def _tag(self) -> str:
+        try:
+            return (self.path / _TAG).read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
 
     def _take_lease(self) -> tuple[str, BaseFileLock]:
         """A locked lease of our own; once more where another start cleaned it up before it was locked."""

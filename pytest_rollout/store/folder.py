@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,6 +33,7 @@ from pytest_rollout.stage.removal import remove_tree
 __all__ = ["ResultsFolder", "RunFolder", "kept_stages", "read_record", "write_record"]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+_RUN = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ-[0-9a-f]{8}")
 
 
 def write_record(path: Path, record: Any, *, create_only: bool = False, redactor: Redactor = FORMS) -> bool:
@@ -134,7 +136,7 @@ class RunFolder:
         """Mark the run as in progress, for as long as this process lives."""
         lock = FileLock(self.path / "lock", thread_local=False)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=1, poll_interval=0.01)  # somebody may be looking whether it is held
         except (Timeout, OSError):
             return
         self._lock = lock
@@ -232,4 +234,5 @@ class ResultsFolder:
 
     def surplus(self, keep: int) -> list[RunFolder]:
         """The runs beyond the newest ``keep`` that nobody is making."""
-        return [run for run in self.all_runs()[:-keep] if not run.in_progress()]
+        runs = [run for run in self.all_runs() if _RUN.fullmatch(run.name)]  # other things are somebody else's
+        return [run for run in runs[:-keep] if not run.in_progress()]

@@ -16,7 +16,7 @@ from pytest_rollout.retained.left import Left
 from pytest_rollout.stage.collect import CollectBounds
 from pytest_rollout.stage.removal import remove_tree
 from tests.unit.retained.conftest import Work, tree
-from tests.unit.retained.test_taking import COMMAND
+from tests.unit.retained.test_taking import COMMAND, TOKEN
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
@@ -147,3 +147,11 @@ def test_git_applies_every_form(tmp_path: Path, old: bytes | None, new: bytes | 
         place.write_bytes(old)
     git_apply(tmp_path, file_patch(os.fsencode(name), version(old), version(new)).data)
     assert (place.read_bytes() if place.exists() else None) == new
+
+
+def test_what_the_record_has_redacted_is_not_made_up(work: Work) -> None:
+    left = work.left(f"rm link; ln -s {TOKEN} link; echo x > {TOKEN}")
+    assert {path: (one.patch, one.missing) for path, one in shown(left).items()} == {
+        "[redacted: github token]": (None, "its path is redacted in the record"),
+        "link": (None, "where it points is redacted in the record"),
+    }

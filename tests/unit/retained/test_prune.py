@@ -191,3 +191,12 @@ def test_kept_stages(results: ResultsFolder, stages: Path) -> None:
 def test_without_a_stage_root(results: ResultsFolder, stages: Path) -> None:
     assert gone(results, stages) == []
     assert not stages.exists()
+
+
+def test_what_is_somebody_elses_stays(results: ResultsFolder, stages: Path) -> None:
+    StageRoot(stages).close()
+    for name in ("linux", ".git", "git-tools", ".git-1-x"):
+        (stages / "sources" / name).mkdir(parents=True)
+        os.utime(stages / "sources" / name, (1, 1))
+    assert gone(results, stages) == []
+    assert sorted(os.listdir(stages / "sources")) == [".git", "git-tools", "linux"]

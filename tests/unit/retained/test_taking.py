@@ -229,6 +229,31 @@ def test_a_listing_that_was_cut_short(work: Work) -> None:
     assert [change.path for change in take(left, work.copy(), patterns=["x1", "x2"]).made] == ["x1", "x2"]
 
 
+TOKEN = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+
+
+def test_what_the_record_has_redacted_is_not_made_up(work: Work) -> None:
+    (work.space / f"{TOKEN}.old").write_text("old")
+    left = work.left(f"rm link; ln -s {TOKEN} link; mkdir {TOKEN}; rm {TOKEN}.old; echo x > x")
+    why = "its path is redacted in the record"
+    assert conflicts(left, work.copy()) == {
+        "[redacted: github token]": why,
+        "link": "where it points is redacted in the record",
+        "[redacted: github token].old": why,
+    }
+    assert [change.path for change in take(left, work.copy(), patterns=["x"]).made] == ["x"]
+
+
+def test_a_folder_that_became_a_link_a_second_time(work: Work) -> None:
+    left, there = work.left("rm -r d; ln -s new d; mkdir new; echo f > new/g"), work.copy()
+    take(left, there)
+    again = take(left, there)
+    assert (again.made, again.conflicts) == ((), ())
+    (there / "d").unlink()
+    (there / "d").symlink_to("elsewhere")
+    assert "d/e/f" in conflicts(left, there)
+
+
 def test_evidence_that_was_altered(work: Work, left: Left) -> None:
     (left.folder / "changes/new/n").write_text("m\n")
     ((path, reason),) = conflicts(left, work.copy()).items()
@@ -265,6 +290,48 @@ def test_a_failure_puts_everything_back(
         take(left, there)
     assert count == 2
     assert tree(there) == before
+
+
+@pytest.mark.parametrize(("call", "at"), [("rename", 1), ("rename", 3), ("rmdir", 1), ("mkdir", 2), ("chmod", 1)])
+def test_an_interrupt_within_a_step_puts_everything_back(
+    work: Work, left: Left, monkeypatch: pytest.MonkeyPatch, call: str, at: int
+) -> None:
+    there = work.copy()
+    before = tree(there)
+    count = 0
+    real: Callable[..., object] = getattr(os, call)
+
+    def interrupted(*args: object, **more: object) -> object:
+        nonlocal count
+        count += 1
+        done = real(*args, **more)
+        if count in (at, at + 2):  # the second one comes while all is put back, or one step later
+            signal.raise_signal(signal.SIGINT)
+        return done
+
+    monkeypatch.setattr(os, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        take(left, there)
+    monkeypatch.undo()
+    assert tree(there) == before
+
+
+def test_what_can_not_be_put_back_keeps_nothing_else_from_it(
+    work: Work, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = work.copy()
+    before = tree(there)
+
+    def failing(self: Target, path: bytes, mode: int) -> None:
+        (there / "new/mine").write_text("mine\n")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Target, "set_mode", failing)
+    with pytest.raises(SelectorError) as caught:
+        take(left, there)
+    assert "could not be put back as it was" in str(caught.value)
+    now = {path: said for path, said in tree(there).items() if not path.startswith(".rollout-apply-")}
+    assert now == before | {"new": "folder 755", "new/mine": "644 b'mine\\n'"}
 
 
 def test_what_changes_between_looking_and_writing(work: Work, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:

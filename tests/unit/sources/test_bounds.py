@@ -81,6 +81,19 @@ def test_a_header_of_any_size(
     assert list(target.iterdir()) == []
 
 
+def test_a_hard_link_before_a_header_of_any_size(
+    tmp_path: Path, target: Path, small: None, bounded: Callable[[], int]
+) -> None:
+    link = tarfile.TarInfo("b")
+    link.type, link.linkname = tarfile.LNKTYPE, "a"
+    with open(tmp_path / "x", "wb") as file:
+        file.write(header(tarfile.REGTYPE, 0, "a") + link.tobuf() + header(tarfile.XHDTYPE, 40 * MIB))
+        file.truncate(41 * MIB)
+    before = bounded()
+    assert refusal(tmp_path / "x", target) == f"its headers take more than {MIB} bytes"
+    assert bounded() < before + 10 * MIB
+
+
 def test_a_map_of_a_sparse_file_that_does_not_end(tmp_path: Path, target: Path, small: None) -> None:
     with tarfile.open(tmp_path / "x", "w", format=tarfile.PAX_FORMAT) as tar:
         member = tarfile.TarInfo("sparse")
@@ -216,6 +229,21 @@ def test_a_blob_goes_through_in_pieces(
     exported(repository_path, target)
     assert bounded() < before + 5 * MIB
     assert (target / "big").read_bytes() == data
+
+
+def test_git_holds_no_content_of_any_size_at_once(
+    repository_path: Path, target: Path, git: GitCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3 * MIB)
+    for version in (data, data + b"more"):
+        (repository_path / "big").write_bytes(version)
+        git(repository_path, "add", "big")
+        git(repository_path, "commit", "-qm", "big")
+    git(repository_path, "repack", "-adq")  # the older of the two is a delta, and does not go through in pieces
+    assert repository._QUIET["GIT_ALLOC_LIMIT"] == "1g"
+    monkeypatch.setitem(repository._QUIET, "GIT_ALLOC_LIMIT", "2m")
+    with pytest.raises(StageError):
+        exported(repository_path, target, "HEAD~1")
 
 
 def test_git_that_does_not_end(

@@ -235,7 +235,9 @@ POINTS = "points outside of it"
         ("link", (tarfile.SYMTYPE, ""), POINTS),
         ("fifo", (tarfile.FIFOTYPE, ""), "is not a file, a folder or a link"),
         ("device", (tarfile.CHRTYPE, ""), "is not a file, a folder or a link"),
-        ("hard", (tarfile.LNKTYPE, "/etc/passwd"), "it can't be read"),
+        ("hard", (tarfile.LNKTYPE, "/etc/passwd"), "the member '/etc/passwd' lies outside of it"),
+        ("hard", (tarfile.LNKTYPE, "a/none"), "the hard link 'hard' names no file before it"),
+        ("hard", (tarfile.LNKTYPE, "a"), "the hard link 'hard' names no file before it"),
     ],
 )
 def test_members_that_are_refused(

@@ -225,6 +225,17 @@ def test_the_empty_baseline_is_that_of_an_empty_folder(stage_root: StageRoot, tm
     assert os.listdir(freeze(stage_root, None).path) == []
 
 
+def test_a_file_with_the_name_of_a_folder_that_is_left_out_is_no_alteration(
+    stage_root: StageRoot, source: Path
+) -> None:
+    (source / "__pycache__").write_text("a file")
+    freeze(stage_root, source)
+    stage_root.verified.clear()
+    for seal in stage_root.seals.iterdir():
+        seal.unlink()
+    assert freeze(stage_root, source).note == ""
+
+
 @pytest.mark.parametrize("name", [b"a\nb", b"\xff\xfe", b"-rf", b"\\xff"])
 def test_odd_names_are_frozen(stage_root: StageRoot, source: Path, name: bytes) -> None:
     with open(os.path.join(os.fsencode(source), name), "wb") as file:

@@ -100,6 +100,26 @@ def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(private_fold
     assert mode(private_folder / "mine") == 0o755
 
 
+@pytest.mark.parametrize("names", [("sources", "stages"), ("leases", "thesis.txt"), ("leases", "CACHEDIR.TAG")])
+def test_names_alone_make_no_stage_root(private_folder: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (private_folder / "mine" / name).mkdir(parents=True)
+    if "CACHEDIR.TAG" in names:
+        (private_folder / "mine/stages").mkdir()
+        (private_folder / "mine/CACHEDIR.TAG").rmdir()
+        (private_folder / "mine/CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55\n")
+    assert "is a folder with other things in it" in refusal(private_folder / "mine")
+
+
+def test_a_tag_that_was_not_written_whole_is_made_again(private_folder: Path) -> None:
+    StageRoot(private_folder / "root").close()
+    tag = private_folder / "root/CACHEDIR.TAG"
+    whole = tag.read_text()
+    tag.write_text("")
+    StageRoot(private_folder / "root").close()
+    assert tag.read_text() == whole
+
+
 def test_a_folder_of_another_user_is_refused(private_folder: Path) -> None:
     foreign = private_folder / "foreign"
     if ROOT:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from pytest_rollout.errors import ConfigError, HostError, RecordingError
 from pytest_rollout.identity import task_folder
@@ -273,22 +274,46 @@ def test_a_place_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
 # Pruning
 
 
+def test_a_run_is_held_though_somebody_looks_whether_it_is(tmp_path: Path) -> None:
+    run = ResultsFolder(tmp_path).open_run("2026-11-29T22-08-00Z-00000000")
+    looking = FileLock(run.path / "lock", thread_local=False)
+    looking.acquire()
+    timer = threading.Timer(0.05, looking.release)
+    timer.start()
+    run.hold()
+    timer.join()
+    assert run.in_progress()
+    run.release()
+    assert not run.in_progress()
+
+
+NAMES = [f"2026-11-29T22-08-0{number}Z-0000000{number}" for number in range(4)]
+
+
 def test_the_oldest_runs_beyond_the_number_are_removed(tmp_path: Path) -> None:
     results = ResultsFolder(tmp_path)
-    for name in "abcd":
+    for name in NAMES:
         (results.open_run(name).path / "x").write_text("x")
-    assert [run.name for run in results.surplus(3)] == ["a"]
-    assert results.prune(2) == ["a", "b"]
-    assert [run.name for run in results.all_runs()] == ["c", "d"]
+    assert [run.name for run in results.surplus(3)] == NAMES[:1]
+    assert results.prune(2) == NAMES[:2]
+    assert [run.name for run in results.all_runs()] == NAMES[2:]
     assert results.prune(2) == []
+
+
+def test_what_is_no_run_is_not_removed(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path)
+    for name in ("1", "experiment", "2026-11-29T22-08-00Z-00000000.bak", *NAMES):
+        (results.runs / name / "results").mkdir(parents=True)
+    assert results.prune(3) == NAMES[:1]
+    assert len(results.all_runs()) == 6
 
 
 def test_a_run_in_progress_is_spared(tmp_path: Path, holder: Callable[[RunFolder], subprocess.Popen[str]]) -> None:
     results = ResultsFolder(tmp_path)
-    runs = {name: results.open_run(name) for name in "abcd"}
-    process = holder(runs["a"])
+    runs = [results.open_run(name) for name in NAMES]
+    process = holder(runs[0])
     assert process.poll() is None
-    assert results.prune(1) == ["b", "c"]
+    assert results.prune(1) == NAMES[1:3]
     process.communicate("")
-    assert results.prune(1) == ["a"]
-    assert [run.name for run in results.all_runs()] == ["d"]
+    assert results.prune(1) == NAMES[:1]
+    assert [run.name for run in results.all_runs()] == NAMES[3:]
