@@ -284,10 +284,8 @@ def test_a_sandbox_that_was_killed_from_outside_is_the_hosts_failure(
 
 
 def test_a_bubblewrap_that_was_stopped_holds_nobody_up(sandbox: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = its_module.launch
-
     def stopped(*given: Any, **options: Any) -> Any:
-        made = start(*given, **options)
+        made = launch(*given, **options)
         os.kill(made.process.pid, signal.SIGSTOP)
         return made
 
