@@ -177,13 +177,15 @@ class Reporting:
         return result
 
     def _report_lost(self) -> None:
-        """Record and report what was planned, and neither has a result nor was told of."""
-        known = {result.rollout for result in load_results(self._run.folder).results}
+        """Report what was planned and never told of: recorded as infra, or without a result, which it gets here."""
+        known = {result.rollout: result for result in load_results(self._run.folder).results}
         for planned in self._plan.rollouts:
-            if planned.rollout in known or planned.node in self._reported:
+            result = known.get(planned.rollout)
+            if planned.node in self._reported or (result is not None and result.outcome != "infra"):
                 continue
-            result = lost_result(planned, _LOST)
-            self._add(result)
+            if result is None:
+                result = lost_result(planned, _LOST)
+                self._add(result)
             location = (planned.node.partition("::")[0], None, _domain(planned.node))
             report = pytest.TestReport(planned.node, location, {}, "failed", result.message, "teardown")
             self._attach(report, result)

@@ -7,12 +7,16 @@ are refused; so is ``--dist each``, which would run every agent once per worker.
 from __future__ import annotations
 
 import signal
+import subprocess
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 __all__ = ["Controller"]
+
+_PATIENCE = 5.0  # seconds for workers to put their rollouts away
 
 
 class Controller:
@@ -131,6 +135,18 @@ class Controller:
         if self._signals is not None and self._signals.received is not None:
             for process in self._workers.values():
                 process.send_signal(signal.SIGINT)
+
+    def pytest_internalerror(self) -> None:
+        """End the workers, and wait: what they measured from now on would contradict what is reported as lost."""
+        for process in self._workers.values():
+            process.terminate()
+        until = time.monotonic() + _PATIENCE
+        for process in self._workers.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     # -- when a worker dies
 

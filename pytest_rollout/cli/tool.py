@@ -27,6 +27,7 @@ Value = TypeVar("Value")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the console tool; returns its exit status (2 for a mistake, else 0 or what the verb says)."""
+    _open_closed()
     words, command = _split(sys.argv[1:] if arguments is None else list(arguments))
     options = make_parser().parse_args(words)
     options.command = [*getattr(options, "command", ()), *command]
@@ -39,10 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RolloutError as error:
         complain(str(error), lines=True)
         return _USAGE
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
-        return 0
+        if isinstance(error, BrokenPipeError):
+            return 0
+        complain(str(error))
+        return _USAGE
     return code
+
+
+def _open_closed() -> None:
+    """Put nothing where a standard stream was closed: no file of ours may come to be one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,9 @@ class LandlockExecutor(Stages):
                 stop, said = _watch(process, control, account, (stdout, stderr), began + command.wall, cancel)
             if not said.get("dead"):
                 kill_marked(lambda found: found == mark)
+                process.kill()  # somebody stopped it
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_PATIENCE)
                 raise HostError("the reaper of the agent's processes was ended, or could not end them", forgeable=True)
             if not self._as_root:
                 self._root.reopen(stage.path)  # Landlock lets it change the modes of what is this user's

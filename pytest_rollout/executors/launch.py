@@ -71,7 +71,11 @@ class Sandbox:
         self.stdout.close()
         self.stderr.close()
         os.close(self.pidfd)
-        self.process.wait()
+        try:
+            self.process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:  # somebody stopped it
+            self.process.kill()
+            self.process.wait()
         said = [self._first, *_lines(self._status)]
         os.close(self._status)
         code = next((line["exit-code"] for line in said if line.get("exit-code") in range(256)), None)

@@ -2,7 +2,7 @@
 
 Seen from inside: a file of the stage root is not there, our environment is not in ``/proc``, only
 the loopback interface exists, no capability is held. Seen from outside: what the canary wrote and
-deleted, and it is dead.
+deleted, and it is dead. A stage root whose files can't be run (``noexec``) is the machine's, not a rung's.
 
 Where there is no namespace (rung 4) it looks whether it may: read, change and signal what is the host's.
 """
@@ -13,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from pytest_rollout.errors import HostError, IsolationError
+from pytest_rollout.errors import ConfigError, HostError, IsolationError
 from pytest_rollout.executors.bwrap import REMEDY
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
@@ -25,8 +25,11 @@ from pytest_rollout.stage.view import View
 
 __all__ = ["probe"]
 
-_SCRIPT = """
+_BEGIN = """
 rm gone || exit 1
+printf '#!/bin/sh\\n' > tried && chmod 700 tried && { ./tried 2>/dev/null; [ $? != 126 ] || echo noexec; }
+"""
+_SCRIPT = """
 cat "$1" >/dev/null 2>&1 && echo 'problem: a file of the host was read'
 grep -qa PYTEST_ROLLOUT_CANARY /proc/*/environ 2>/dev/null && echo 'problem: the environment of the host was read'
 grep -qv -e lo: -e '|' /proc/net/dev && echo 'problem: there is a network'
@@ -36,7 +39,6 @@ echo done > written
 echo finished
 """
 _SHARED = """
-rm gone || exit 1
 cat "$1" >/dev/null 2>&1 && echo 'problem: a file of the host was read'
 ls "${1%/*}" >/dev/null 2>&1 && echo 'problem: a folder of the host was read'
 (echo x >> "$2") 2>/dev/null && echo 'problem: a file of the host was changed'
@@ -56,7 +58,7 @@ def probe(executor: Executor, root: StageRoot) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="rollout-probe-") as folder:
             _probe(executor, root, Path(folder))
-    except OSError as error:
+    except (OSError, ConfigError) as error:  # the workspace is ours, and no mistake of the user's
         raise HostError(f"the sandbox can't be probed: {error}") from error
     finally:
         del os.environ["PYTEST_ROLLOUT_CANARY"]
@@ -76,14 +78,18 @@ def _probe(executor: Executor, root: StageRoot, folder: Path) -> None:
     cancel = Cancel()
     streams = [Capture(folder / name, 1 << 16) for name in ("stdout", "stderr")]
     try:
-        words: tuple[str, ...] = (_SCRIPT, "sh", str(secret))
+        words: tuple[str, ...] = (_BEGIN + _SCRIPT, "sh", str(secret))
         if not executor.info.mounts:
-            words = (_SHARED, "sh", str(secret), str(shared), str(os.getpid()), executor.info.levels["reach"])
+            words = (_BEGIN + _SHARED, "sh", str(secret), str(shared), str(os.getpid()), executor.info.levels["reach"])
         command = Command(argv=("sh", "-c", *words), env={"PATH": "/usr/bin:/bin"}, wall=20.0)
         ended = executor.run(stage, command, streams[0], streams[1], cancel)
         for stream in streams:
             stream.close()
         said = streams[0].path.read_text(encoding="utf-8", errors="replace")
+        if "noexec" in said.splitlines():
+            raise HostError(
+                f"no file of a stage can be run: {root.path} is mounted noexec. Set the ini key rollout_stage_root."
+            )
         if ended.exit_code != 0 or "problem:" in said or not said.rstrip().endswith("finished"):
             problems = [line.removeprefix("problem: ") for line in said.splitlines() if line.startswith("problem: ")]
             rest = f"{said}{streams[1].path.read_text('utf-8', 'replace')}"

@@ -406,6 +406,17 @@ def test_a_reader_that_went_away(words: list[str], tool: Tool) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_an_output_that_can_not_be_written(words: list[str], tool: Tool) -> None:
+    with open("/dev/full", "wb") as full:
+        done = start([*words, "--dir", str(tool.results.path), "show"], stdout=full)
+    assert (done.returncode, done.stderr) == (2, b"pytest-rollout: [Errno 28] No space left on device\n")
+
+
+def test_an_output_that_is_closed(words: list[str], tool: Tool) -> None:
+    done = start(["sh", "-c", 'exec "$@" >&-', "sh", *words, "--dir", str(tool.results.path), "show"])
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_terminal_that_knows_ascii_only(words: list[str], tool: Tool) -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
     chosen = ["--dir", str(tool.results.path), "show", tool.of("test_fails").rollout]

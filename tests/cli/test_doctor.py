@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,8 @@ from pytest_rollout.errors import IsolationError
 from pytest_rollout.executors import ladder
 from pytest_rollout.executors.rungs import GUARANTEES
 from pytest_rollout.stage.removal import remove_tree
+
+DOCKERLIKE = Path(__file__).parents[1] / "dockerlike.py"
 
 
 @pytest.fixture
@@ -50,6 +55,25 @@ def test_a_machine_that_does_not(
     ]
     reasons = [f"  rung {number}   the sandbox does not hold: there is a network" for number in (1, 2, 3, 4)]
     assert [line for line in said if "does not hold" in line] == reasons
+
+
+def test_a_stage_root_whose_files_can_not_be_run(place: Path) -> None:
+    uid, gid = os.getuid(), os.getgid()
+    namespace = ["--mount"] if uid == 0 else ["--user", "--map-root-user", "--mount"]
+    again = [] if uid == 0 else ["unshare", "--user", f"--map-user={uid}", f"--map-group={gid}", "--"]
+    words = [*again, sys.executable, str(DOCKERLIKE), sys.executable, "-m", "pytest_rollout.cli", "doctor"]
+    script = f'mount -t tmpfs -o noexec,mode=777 none {place} && exec "$@"'
+    done = subprocess.run(
+        ["unshare", *namespace, "--", "sh", "-c", script, "sh", *words, "--stage-root", f"{place}/root"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (
+        f"pytest-rollout: no file of a stage can be run: {place}/root is mounted noexec. "
+        "Set the ini key rollout_stage_root.\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
 def test_a_stage_root_that_can_not_be_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

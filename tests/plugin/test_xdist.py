@@ -235,6 +235,35 @@ def test_a_worker_that_is_killed_while_its_agent_runs(suite: Suite, pytester: py
     assert left_of_stages(suite) == []
 
 
+@pytest.mark.slow
+def test_what_workers_measured_agrees_with_the_report_of_an_internal_error(
+    suite: Suite, pytester: pytest.Pytester
+) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        @pytest.mark.rollout(agent="sleep 0.2")
+        def test_it(bundle, number):
+            assert bundle.exit_code == 0
+    """
+    broken = """
+        import os
+
+        def pytest_runtest_logstart(nodeid):
+            if "PYTEST_XDIST_WORKER" not in os.environ:
+                raise OSError("cannot send")
+    """
+    suite.write({SUITE: source, "conftest.py": broken})
+    ran = pytester.runpytest_subprocess(*PLUGINS, "-n2", "--junitxml=report.xml", "--rollout-controls=none", timeout=60)
+    assert "OSError: cannot send" in ran.stdout.str()
+    found = results(pytester)
+    assert {(result.outcome, result.kind) for result in found.values()} == {("infra", "worker")}
+    assert len(found) == 4
+    cases = read_junit(suite.root / "report.xml")
+    assert len([case for case in cases if case.type == "infra.worker"]) == 4
+
+
 def test_workers_that_are_not_replaced(suite: Suite) -> None:
     source = """
         import os

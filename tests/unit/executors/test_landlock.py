@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_rollout.errors import HostError, IsolationError
+from pytest_rollout.executors import drain
 from pytest_rollout.executors import landlock as module
+from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.ladder import make
 from pytest_rollout.executors.landlock import LandlockExecutor, landlock_version
 from pytest_rollout.executors.protocol import Bind
@@ -155,13 +157,18 @@ def test_it_can_not_kill_its_reaper(rung4: Lab) -> None:
     assert (trial.text, trial.ended.tree_dead) == ("alive\n", True)
 
 
-def test_where_the_reaper_is_killed_the_agent_is_found_by_its_mark(rung4: Lab) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_where_the_reaper_is_killed_or_stopped_the_agent_is_found_by_its_mark(
+    rung4: Lab, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(drain, "_PATIENCE", 0.2)
+    cancel = Cancel()
     word = f"word-{os.getpid()}-{os.urandom(4).hex()}"
     caught: list[BaseException] = []
 
     def run() -> None:
         try:
-            rung4.run(f"setsid sh -c ': {word}; echo up > up; sleep 600' & sleep 600")
+            rung4.run(f"setsid sh -c ': {word}; echo up > up; sleep 600' & sleep 600", cancel=cancel)
         except HostError as error:
             caught.append(error)
 
@@ -169,10 +176,13 @@ def test_where_the_reaper_is_killed_the_agent_is_found_by_its_mark(rung4: Lab) -
     thread.start()
     _wait(lambda: bool(marked(f": {word}; echo")) and bool(reapers()))
     for pid in reapers():
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
+    if number == signal.SIGSTOP:
+        cancel.set()
     thread.join()
+    cancel.close()
     assert [str(error) for error in caught] == ["the reaper of the agent's processes was ended, or could not end them"]
-    _wait(lambda: not marked(word))
+    _wait(lambda: not marked(word) and not reapers())
 
 
 SESSION = """

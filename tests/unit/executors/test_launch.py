@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -281,6 +281,18 @@ def test_a_sandbox_that_was_killed_from_outside_is_the_hosts_failure(
         sandbox.run("sleep 60")
     assert caught.value.message == "the sandbox was killed from outside"
     assert caught.value.forgeable
+
+
+def test_a_bubblewrap_that_was_stopped_holds_nobody_up(sandbox: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*given: Any, **options: Any) -> Any:
+        made = launch(*given, **options)
+        os.kill(made.process.pid, signal.SIGSTOP)
+        return made
+
+    monkeypatch.setattr(its_module, "launch", stopped)
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    with pytest.raises(HostError, match="killed from outside"):
+        sandbox.run("sleep 0.05")
 
 
 def test_what_the_dropped_uid_can_not_reach_is_mounted_below_the_stage(tmp_path: Path) -> None:
