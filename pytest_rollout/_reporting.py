@@ -162,8 +162,7 @@ class Reporting:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, Any]:
         self._stopped_early |= bool(session.shouldfail or session.shouldstop)
-        if not (self._interrupted or self._stopped_early):
-            self._report_lost()
+        self._report_untold(lost=not (self._interrupted or self._stopped_early))
         result = yield
         try:
             with self._signals.held():
@@ -176,12 +175,12 @@ class Reporting:
             self._run.folder.release()
         return result
 
-    def _report_lost(self) -> None:
-        """Report what was planned and never told of: recorded as infra, or without a result, which it gets here."""
+    def _report_untold(self, *, lost: bool) -> None:
+        """Report what was recorded as infra and never told of; ``lost``: what has no result gets one, and is told too."""
         known = {result.rollout: result for result in load_results(self._run.folder).results}
         for planned in self._plan.rollouts:
             result = known.get(planned.rollout)
-            if planned.node in self._reported or (result is not None and result.outcome != "infra"):
+            if planned.node in self._reported or (not lost if result is None else result.outcome != "infra"):
                 continue
             if result is None:
                 result = lost_result(planned, _LOST)

@@ -135,8 +135,7 @@ def test_a_body_that_interrupts(suite: Suite) -> None:
     assert ran.verdicts == {"test_passes": ("passed", None, 1.0), "test_interrupts": ("infra", "cancelled", None)}
     assert ("test_passes", "passed", "") in [(case.name, case.verdict, case.type) for case in ran.cases]
     told = [(case.name, case.verdict, case.type) for case in ran.cases if case.name != "test_passes"]
-    # pytest reports nothing of an interrupted test, pytest-xdist its worker's end
-    assert told == {"-n0": [], "-n2": [("test_interrupts", "error", "infra.cancelled")]}[suite.workers]
+    assert told == [("test_interrupts", "error", "infra.cancelled")]  # pytest itself reports nothing of it
     assert ran.results["test_interrupts"].message == "the session was interrupted"
     assert "infra: 1 cancelled" in ran.block()
 

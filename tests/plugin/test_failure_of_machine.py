@@ -192,7 +192,7 @@ def test_an_interrupt(lively: Lively, number: signal.Signals, status: int, to_al
     assert summary in text.splitlines()
     assert f"  {len(cancelled)} × {kind}: {said}" in text.splitlines()
     assert "Traceback" not in text
-    assert by_itself or {case.name for case in read_junit(suite.root / "report.xml")} == set(before)
+    assert by_itself or {case.name for case in read_junit(suite.root / "report.xml")} == set(after)
     assert len(journal(last_run(pytester))) == len(after)
 
 
