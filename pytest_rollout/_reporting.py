@@ -176,7 +176,7 @@ class Reporting:
         return result
 
     def _report_untold(self, *, lost: bool) -> None:
-        """Report what was recorded as infra and never told of; ``lost``: what has no result gets one, and is told too."""
+        """Report what was recorded as infra and never told of; ``lost``: also what has no result, made here."""
         known = {result.rollout: result for result in load_results(self._run.folder).results}
         for planned in self._plan.rollouts:
             result = known.get(planned.rollout)
