@@ -852,7 +852,8 @@ def test_the_wall_limit_holds_over_all_commands_together(bench: Bench, lab: Lab)
     cut = given.index("wall_limit")
     assert cut <= 3
     assert given == ["completed"] * cut + ["wall_limit"] * (8 - cut)
-    assert changes(attempt) == [f"f{number}" for number in range(cut)]
+    written = [f"f{number}" for number in range(cut + 1)]  # the last one may have written, and not ended
+    assert changes(attempt) in (written[:-1], written)
     found = record(attempt)
     assert (found.termination, found.truncated, found.exit_code) == ("wall_limit", True, None)
     assert attempt.infra is None
