@@ -16,6 +16,7 @@ from pytest_rollout.bundle import Change
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.retained.compare import MODES, folded, is_after, is_before, leads_out, of_before, of_found
 from pytest_rollout.retained.left import Left, Unavailable, is_git, veiled
+from pytest_rollout.retained.repositories import Repositories
 from pytest_rollout.retained.target import Found, Moved, Target
 from pytest_rollout.stage.tree import show, unshow
 
@@ -103,9 +104,11 @@ class _Plan:
 
     def look(self, selected: Sequence[Change]) -> None:
         """Compare every selected path with what the folder has there."""
+        written = (unshow(change.path) for change in self._left.bundle.changes if change.kind != "deleted")
+        repositories = Repositories(written, self._exists)
         for change in self._with_folders(selected):
             path = unshow(change.path)
-            if is_git(path):
+            if is_git(path) or repositories.hold(path):
                 self.left_out.append(Conflict(path=change.path, reason="is of a repository's own data"))
                 continue
             reason = self._compare(change, path)
@@ -116,6 +119,12 @@ class _Plan:
             for reason in (self._stands_in_the_way(step, removed), self._collision(step, removed)):
                 if reason is not None:
                     self.conflicts.append(Conflict(path=step.change.path, reason=reason))
+
+    def _exists(self, path: bytes) -> bool:
+        try:
+            return self._target.look(path) is not None
+        except (Moved, OSError):
+            return False
 
     def _with_folders(self, selected: Sequence[Change]) -> list[Change]:
         """The selection, and the new folders that it lies in."""

@@ -85,7 +85,10 @@ class Target:
 
     def __init__(self, path: Path) -> None:
         real = path.resolve()
-        if is_git(os.fsencode(real)) or all((real / name).exists() for name in ("HEAD", "objects", "refs")):
+        bare = any(
+            all((above / name).exists() for name in ("HEAD", "objects", "refs")) for above in (real, *real.parents)
+        )
+        if bare or is_git(os.fsencode(real)):
             raise SelectorError(f"--to {path}: a repository's own data lies there, and nothing is written to it")
         try:
             self.fd = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -386,3 +386,24 @@ def test_after_a_sigkill_the_same_command_goes_on(work: Work, left: Left, step: 
     (hidden,) = there.glob(".rollout-apply-*")
     assert remove_tree(str(hidden)) is None
     assert tree(there) == after
+
+
+def test_nothing_is_written_into_a_bare_repository(work: Work) -> None:
+    """Neither into one that lies there, nor one that the candidate made, nor one that both make together."""
+    into = work.copy()
+    for folder in ("there/objects", "there/refs", "half/refs"):
+        (into / folder).mkdir(parents=True)
+    (into / "there" / "HEAD").write_text("ref: refs/heads/main\n")
+    left = work.left(
+        "mkdir -p there/hooks made/objects made/refs half/objects; echo x > there/hooks/post-commit; "
+        "echo x > made/HEAD; echo x > made/config; echo x > half/HEAD; echo x > half/config; echo x > plain"
+    )
+    taken = take(left, into)
+    assert taken.conflicts == ()
+    assert {conflict.path.split("/")[0] for conflict in taken.left_out} == {"there", "made", "half"}
+    assert (into / "plain").read_text() == "x\n"
+    for path in ("there/hooks/post-commit", "made/config", "half/config"):
+        assert not (into / path).exists()
+    (into / "there" / "hooks").mkdir()
+    with pytest.raises(SelectorError, match="a repository's own data lies there, and nothing is written to it"):
+        take(left, into / "there" / "hooks")
