@@ -14,12 +14,15 @@ import json
 import os
 import re
 import stat
+import time
 from pathlib import Path
 
 from pytest_rollout.stage.removal import remove_tree
 
 __all__ = ["disk_usage", "is_kept_stage", "is_wanted", "name_keeper", "remove_kept"]
 
+_RUNS = 4  # levels from the folder of an attempt to that of the runs
+_ABSENT = 30 * 86_400.0  # seconds
 _NAME = re.compile(r"[0-9a-f]{16}")
 
 
@@ -46,7 +49,10 @@ def is_kept_stage(stage: Path) -> bool:
 
 
 def is_wanted(stage: Path) -> bool:
-    """Whether the attempt that keeps a stage still names it, or that can't be told."""
+    """Whether the attempt that keeps a stage still names it, or that can't be told.
+
+    Where the whole folder of results is not there, it may be moved or on another disk: for some time that can't be told.
+    """
     try:
         attempt = Path(os.fsdecode(_keeper(stage).read_bytes()))
     except OSError:
@@ -54,7 +60,7 @@ def is_wanted(stage: Path) -> bool:
     try:
         named = json.loads((attempt / "bundle.json").read_bytes()).get("stage")
     except FileNotFoundError:
-        return False
+        return not attempt.parents[_RUNS].is_dir() and time.time() - _keeper(stage).stat().st_mtime < _ABSENT
     except (OSError, ValueError, AttributeError):
         return True
     return named is None or Path(named) == stage  # a record that does not name it yet is about to

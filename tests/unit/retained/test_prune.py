@@ -200,3 +200,18 @@ def test_what_is_somebody_elses_stays(results: ResultsFolder, stages: Path) -> N
         os.utime(stages / "sources" / name, (1, 1))
     assert gone(results, stages) == []
     assert sorted(os.listdir(stages / "sources")) == [".git", "git-tools", "linux"]
+
+
+def test_a_kept_stage_waits_for_results_that_may_have_moved(results: ResultsFolder, stages: Path) -> None:
+    root = StageRoot(stages)
+    run = results.open_run("2026-01-01T00-00-00Z-00000000")
+    attempt = run.new_attempt("t", 0, 1)
+    stage = Path(root.keep(root.new_stage("u")))
+    name_keeper(str(stage), attempt)
+    root.close()
+    (attempt / "bundle.json").write_text(json.dumps({"stage": str(stage)}))
+    results.path.rename(results.path.with_name("moved"))
+    elsewhere = ResultsFolder(results.path.with_name("none"))
+    assert gone(elsewhere, stages) == []
+    os.utime(stages / "keepers" / stage.name, (1, 1))
+    assert gone(elsewhere, stages) == [("stage without results", stage.name)]
