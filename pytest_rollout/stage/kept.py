@@ -51,7 +51,7 @@ def is_kept_stage(stage: Path) -> bool:
 def is_wanted(stage: Path) -> bool:
     """Whether the attempt that keeps a stage still names it, or that can't be told.
 
-    Where the whole folder of results is not there, it may be moved or on another disk: for some time that can't be told.
+    Where the whole folder of results is not there, it may be moved, or on another disk: wait for some time.
     """
     try:
         attempt = Path(os.fsdecode(_keeper(stage).read_bytes()))
