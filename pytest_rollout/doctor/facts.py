@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rollout.executors.bwrap import bwraps
+from pytest_rollout.executors.cgroups import find_homes
 from pytest_rollout.stage.root import StageRoot
 
 __all__ = ["Facts", "Program", "look", "type_of_mount"]
@@ -32,7 +33,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A machine. A sysctl that is not there is None.
 
     ``filtered`` says that a filter of system calls was on before us, as in a container of Docker's;
-    ``stage_fs`` is the type of the file system of the stage root.
+    ``stage_fs`` is the type of the file system of the stage root. ``groups`` are the control groups that this user can
+    make: the version by ``memory``, ``pids`` and ``cpu``.
     """
 
     system: str
@@ -47,6 +49,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     bwraps: tuple[Program, ...] = ()
     stage_root: str
     stage_fs: str | None = None
+    groups: dict[str, int] = {}
 
 
 def look(root: StageRoot) -> Facts:
@@ -62,6 +65,7 @@ def look(root: StageRoot) -> Facts:
         bwraps=tuple(Program(path=str(path), version=version) for path, version in bwraps()),
         stage_root=str(root.path),
         stage_fs=type_of_mount(_text("/proc/self/mountinfo") or "", os.path.realpath(root.path)),
+        groups={name: home.version for name, home in find_homes().items()},
         **{name: _text(f"/proc/sys/{place}") for name, place in _SYSCTLS.items()},
     )
 

@@ -21,6 +21,7 @@ def lines(found: Diagnosis) -> list[str]:
         f"required   {holds}",
         f"machine    {found.facts.distribution or found.facts.system}, kernel {found.facts.kernel}",
         f"stages     {found.facts.stage_root} ({found.facts.stage_fs or 'unknown file system'})",
+        f"limits     {_of_limits(found.facts.groups)}",
         "",
         "what is enforced",
     ]
@@ -34,3 +35,14 @@ def lines(found: Diagnosis) -> list[str]:
             first, *rest = remedy.text.splitlines()
             shown += [f"  {remedy.machine}: {first}", *(f"    {line.strip()}" for line in rest)]
     return shown
+
+
+def _of_limits(groups: dict[str, int]) -> str:
+    """How memory, processes and time on processors are held."""
+    titles = {"memory": "memory", "pids": "processes", "cpu": "cpu"}
+    counted = [f"{title} by cgroup v{groups[name]}" for name, title in titles.items() if name in groups]
+    looked = [title for name, title in titles.items() if name not in groups]
+    said = [", ".join(counted)] if counted else []
+    said += [f"{', '.join(looked)} looked at at intervals"] if looked else []
+    remedy = " (systemd-run --user --scope -p Delegate=yes pytest … has them counted)" if looked else ""
+    return "; ".join(said) + remedy

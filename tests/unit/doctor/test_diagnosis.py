@@ -22,6 +22,7 @@ MOUNT = "the stage can't be mounted: bwrap: Can't make overlay mount on /newroot
 def machine(**changed: Any) -> Facts:
     """A Debian 12 without trouble, with some facts changed."""
     facts = Facts(
+        groups={"memory": 2},
         system="Linux",
         kernel="6.1.0",
         distribution="debian 12",
@@ -171,6 +172,8 @@ def test_what_is_printed() -> None:
         'required   holds for tasks with network="host" only',
         "machine    debian 12, kernel 6.1.0",
         "stages     /var/tmp/pytest-rollout-1000 (ext4)",
+        "limits     memory by cgroup v2; processes, cpu looked at at intervals"
+        " (systemd-run --user --scope -p Delegate=yes pytest … has them counted)",
         "",
         "what is enforced",
         "  files    yes     reads only its stage, the system, and what its agent's paths name",
