@@ -20,7 +20,7 @@ __all__ = ["Stop", "Watch", "drain"]
 
 Stop = Literal["ended", "wall_limit", "cancelled", "memory_limit", "cpu_limit", "process_limit", "disk_limit"]
 _GRACE = 0.5
-_PATIENCE = 10.0
+_PATIENCE = 30.0  # seconds for a killed tree: a thousand busy processes take long to die on a busy machine
 _PIECE = 1 << 18
 _LONGEST = 1.0  # seconds of one wait: a signal that comes just before it does not end it
 

@@ -125,6 +125,7 @@ class SandboxExecutor(Stages):
             sandbox.finish()
             raise
         if not dead:
+            sandbox.finish()
             raise HostError("the processes of the sandbox were killed and did not end", forgeable=True)
         return (account.settle() or stop) if stop == "ended" else stop
 
