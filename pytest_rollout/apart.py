@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 
-from pytest_rollout.processes import below, children_of
+from pytest_rollout.processes import below, children_of, stat_of
 
 __all__ = ["apart"]
 
@@ -102,11 +102,8 @@ def _end_tree(child: int) -> None:
 
 
 def _is_zombie(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in b"ZX"
-    except OSError:
-        return True
+    fields = stat_of(pid)
+    return not fields or fields[0] in b"ZX"
 
 
 def _kill(pids: list[int]) -> None:

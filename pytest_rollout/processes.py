@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-__all__ = ["below", "children_of"]
+__all__ = ["below", "children_of", "stat_of"]
 
 
 def below(pid: int) -> list[int]:
@@ -25,3 +25,12 @@ def children_of(pid: int | str) -> list[int]:
             with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += [int(word) for word in file.read().split()]
     return found
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """The fields of ``/proc/PID/stat`` behind the name, the state first (proc(5)); none where there is no process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []

@@ -20,7 +20,7 @@ from pytest_rollout.executors.cgroups import Group, find_homes
 from pytest_rollout.executors.prelude import data_bound, limiting
 from pytest_rollout.executors.pressure import Machine
 from pytest_rollout.limits import Resources
-from pytest_rollout.processes import below
+from pytest_rollout.processes import below, stat_of
 from pytest_rollout.stage.usage import Taken, taken
 
 __all__ = ["Account", "Exceeded", "account_of_copy"]
@@ -252,14 +252,6 @@ def account_of_copy(resources: Resources, name: str, copy: str, *, extra: int = 
 _MOST_FILES = 200_000
 
 
-def _stat(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
 def _limits_of(pid: int) -> dict[str, int]:
     """The limits that the kernel has for a process, soft, where they are not infinite."""
     found = {}
@@ -273,13 +265,13 @@ def _limits_of(pid: int) -> dict[str, int]:
 
 
 def _tasks(pid: int) -> int:
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return int(fields[17]) if fields else 0
 
 
 def _cpu(pid: int) -> float:
     """Seconds of a process, and of those of its children that it has waited for."""
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return sum(map(int, fields[11:15])) / _TICKS if fields else 0.0
 
 

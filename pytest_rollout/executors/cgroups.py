@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rollout.limits import Resources
-from pytest_rollout.processes import below
+from pytest_rollout.processes import below, stat_of
 
 __all__ = ["Group", "Home", "find_homes", "homes_of"]
 
@@ -126,11 +126,9 @@ def _evacuate(base: Path) -> bool:
 def _above(pid: int) -> list[int]:
     """The processes that started a process: its parent, that one's, and so on."""
     found: list[int] = []
-    with suppress(OSError, ValueError, IndexError):
-        while pid > 1:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
-            found.append(pid)
+    while pid > 1 and (fields := stat_of(pid)):
+        pid = int(fields[1])
+        found.append(pid)
     return found
 
 

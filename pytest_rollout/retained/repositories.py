@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-__all__ = ["Repositories"]
+__all__ = ["Repositories", "is_repository"]
 
 _PARTS = (b"HEAD", b"objects", b"refs")
+
+
+def is_repository(folder: Path) -> bool:
+    """Whether a folder has all that makes a repository."""
+    return all((folder / os.fsdecode(part)).exists() for part in _PARTS)
 
 
 class Repositories:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.retained.left import is_git
+from pytest_rollout.retained.repositories import is_repository
 from pytest_rollout.stage.tree import link_target, open_folder, open_path, reading
 
 __all__ = ["HIDDEN", "Found", "Moved", "Target"]
@@ -85,9 +86,7 @@ class Target:
 
     def __init__(self, path: Path) -> None:
         real = path.resolve()
-        bare = any(
-            all((above / name).exists() for name in ("HEAD", "objects", "refs")) for above in (real, *real.parents)
-        )
+        bare = any(map(is_repository, (real, *real.parents)))
         if bare or is_git(os.fsencode(real)):
             raise SelectorError(f"--to {path}: a repository's own data lies there, and nothing is written to it")
         try:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
+from pytest_rollout.processes import stat_of
+
 __all__ = ["MARK", "is_over", "kill_marked", "note_tree"]
 
 MARK = "ROLLOUT_PROCESS_MARK"
@@ -48,12 +50,8 @@ def is_over(stage: str) -> bool:
 
 def _identity(pid: int) -> str | None:
     """A process, told apart from others that had or will have its number, on this machine or in another container."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            started = file.read().rpartition(b")")[2].split()[19].decode("ascii")
-    except (OSError, IndexError):
-        return None
-    return f"{pid} {started} {_here()}"
+    fields = stat_of(pid)
+    return f"{pid} {fields[19].decode('ascii')} {_here()}" if fields else None
 
 
 @cache
