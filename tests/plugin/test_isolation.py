@@ -175,6 +175,7 @@ def test_an_agent_that_closes_the_results_and_the_stages(suite: Suite) -> None:
             assert bundle.exit_code == 0
     """)
     assert ran.status in (0, 75)
-    assert set(ran.verdicts.values()) <= {("passed", None, 1.0), ("infra", "recording", None)}
+    for outcome, kind, reward in ran.verdicts.values():  # of whatever kind: another stage may be in the making
+        assert (outcome, kind, reward) == ("passed", None, 1.0) or (outcome, reward) == ("infra", None), kind
     assert len(ran.verdicts) == 2
     assert suite.run().status in (0, 75)
