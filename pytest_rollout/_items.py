@@ -197,6 +197,8 @@ def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
             task=rollout.task.id,
             sample=rollout.sample,
             agent=rollout.agent_name,
+            tags=rollout.task.tags,
+            split=rollout.task.split,
         )
         for item, rollout in planned
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pytest_rollout._endings import endings_of
 from pytest_rollout._signals import Signals
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
@@ -66,6 +67,8 @@ class Reporting:
         self._interrupted = self._stopped_early = False
         self._lines: list[str] = []
         self._notes: list[str] = []
+        self._said: list[str] = []
+        self._endings = endings_of(config, run)
 
     def header(self, executor: ExecutorInfo | InfraError | None) -> list[str]:
         """What is going to run, below «collected N items»."""
@@ -169,6 +172,7 @@ class Reporting:
                 loaded = self._prove()
                 self._write_junit()
                 self._set_status(session, loaded)
+                self._end(session, loaded)
                 self._notes += [f"{r.node}: {warning}" for r in loaded.results for warning in r.warnings]
                 self._finish_lines(loaded)
         finally:
@@ -234,6 +238,12 @@ class Reporting:
         if status in (_EXIT_OK, _EXIT_FAILED):
             session.exitstatus = UNMEASURED if unmeasured else status
 
+    def _end(self, session: pytest.Session, loaded: LoadedRun) -> None:
+        for ending in self._endings:
+            status, lines = ending.end(loaded, int(session.exitstatus))
+            session.exitstatus = status
+            self._said += lines
+
     def _finish_lines(self, loaded: LoadedRun) -> None:
         lines = closing_block(
             loaded.results,
@@ -241,6 +251,7 @@ class Reporting:
             lost=[result.rollout for result in loaded.results if result.message == _LOST],
             folder=shown_folder(self._config, self._run.folder.path),
             notes=self._notes,
+            said=self._said,
         )
         self._lines = [self._run.redactor.text(line) for line in lines]
         self._run.prune()

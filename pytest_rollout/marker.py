@@ -8,6 +8,7 @@ enforce is refused by name: one that is accepted and does nothing would be a lie
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -37,9 +38,11 @@ ARGUMENTS = (
     "protect",
     "oracle",
     "pools",
+    "split",
 )
-LATER = ("split",)
+LATER: tuple[str, ...] = ()
 _RESERVED = "ROLLOUT_"
+_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _OF_A_TASK = (
     "prompt",
     "workspace",
@@ -54,6 +57,7 @@ _OF_A_TASK = (
     "protect",
     "oracle",
     "pools",
+    "split",
 )
 
 
@@ -133,7 +137,15 @@ def read_task(
         protect=_protect(merged),
         oracle=_oracle(merged, folder),
         pools=_names(merged, "pools"),
+        split=_split(merged),
     )
+
+
+def _split(merged: Mapping[str, Any]) -> str | None:
+    value = merged.get("split")
+    if value is not None and not (isinstance(value, str) and _SPLIT.fullmatch(value)):
+        raise ConfigError(f"rollout(split={value!r}): it is not a name, such as 'train' or 'held-out'")
+    return value
 
 
 def _text(merged: Mapping[str, Any], name: str) -> str:

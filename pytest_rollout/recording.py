@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean_text
@@ -60,6 +62,7 @@ def result_of(
     bundle: BundleRecord | None = None,
     folder: str | None = None,
     in_process: bool = False,
+    metrics: Mapping[str, float] | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Result:
     """The line of results of a judged rollout; ``folder`` is relative to the run's."""
@@ -82,6 +85,14 @@ def result_of(
         duration=bundle.times.duration if bundle is not None else None,
         waited=bundle.times.waited if bundle is not None else None,
         folder=folder,
+        tags=task.tags,
+        split=task.split,
+        samples=task.samples,
+        pins=bundle.pins if bundle is not None else None,
+        usage=bundle.usage if bundle is not None else None,
+        truncated=bundle.truncated if bundle is not None else None,
+        rung=bundle.rung if bundle is not None else None,
+        metrics=dict(metrics or {}),
         evaluator_revision=bundle.pins.evaluator_revision if bundle is not None else None,
         in_process=in_process,
         audit=bundle.audit if bundle is not None else None,
@@ -106,6 +117,8 @@ def lost_result(planned: Planned, message: str, *, forgeable: bool = False) -> R
         attempt=_ATTEMPT,
         node=planned.node,
         agent=planned.agent,
+        tags=planned.tags,
+        split=planned.split,
         outcome="infra",
         kind="worker",
         forgeable=forgeable,

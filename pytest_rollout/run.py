@@ -269,6 +269,7 @@ class Run:
             bundle=bundle,
             folder=folder,
             in_process=in_process,
+            metrics=reward.metrics,
             warnings=news(bundle, self._told),
         )
         self.append(result)

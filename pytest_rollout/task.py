@@ -60,7 +60,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     ``limits`` is complete (no ``None``). ``workspace=None`` is an empty stage. ``seed`` is that of
     sample 0; sample k gets ``seed + k``. ``hidden`` is the evaluator's files, ``protect`` globs of
     paths that the agent may not change, ``oracle`` the path of a solution, which no agent sees.
-    ``pools`` are the names of pools of which a rollout takes a place while its agent runs.
+    ``pools`` are the names of pools of which a rollout takes a place while its agent runs. ``split`` names the part of
+    the suite that a task belongs to: ``held-out`` is what nothing was tuned on.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     protect: tuple[str, ...] = ()
     oracle: str | None = None
     pools: tuple[str, ...] = ()
+    split: str | None = None
 
     def replace(self, **changes: Any) -> Task:
         """A copy with some fields changed, for a suite that overrides the fixture ``rollout_task``."""

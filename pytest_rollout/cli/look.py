@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.cli.arguments import A_ROLLOUT, A_RUN, STAGES, Verbs
 from pytest_rollout.cli.say import json_of, say
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
@@ -20,9 +21,28 @@ from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
 from pytest_rollout.store.records import Result, ScoreRecord
 
-__all__ = ["inspect_stage", "list_runs", "show"]
+__all__ = ["add_verbs", "inspect_stage", "list_runs", "show"]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def add_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    """``list``, ``show``, ``inspect``."""
+    verb = verbs.add_parser("list", help="list the runs, or the rollouts of one run")
+    verb.add_argument("run", nargs="?", help=A_RUN)
+    verb.add_argument("--json", action="store_true", help="as JSON lines")
+    verb.set_defaults(action=list_runs)
+
+    verb = verbs.add_parser("show", help="show one rollout: outcome, checks, changes, output")
+    verb.add_argument("rollout", nargs="?", default="last", help=A_ROLLOUT)
+    verb.add_argument("--json", action="store_true", help="bundle and score as JSON")
+    verb.set_defaults(action=show)
+
+    verb = verbs.add_parser("inspect", help="run a command in a read-only view of what a rollout left")
+    verb.add_argument("rollout", help=A_ROLLOUT)
+    verb.add_argument("--stage-root", help=STAGES)
+    verb.add_argument("command", nargs="*", metavar="-- CMD", help="the command, behind --")
+    verb.set_defaults(action=inspect_stage, mistake=verb.error)
 
 
 def list_runs(options: argparse.Namespace, results: ResultsFolder) -> int:

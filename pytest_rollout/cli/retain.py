@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_rollout.bundle import Change
+from pytest_rollout.cli.arguments import A_ROLLOUT, STAGES, Verbs, as_, number_of_runs
 from pytest_rollout.cli.say import complain, json_of, redacted, say
 from pytest_rollout.errors import SelectorError
+from pytest_rollout.limits import parse_duration, parse_size
 from pytest_rollout.report.inert import inert_text, one_line
 from pytest_rollout.report.terminal import plural
 from pytest_rollout.retained.difference import PathDifference, differences
@@ -21,10 +23,59 @@ from pytest_rollout.stage.root import default_root
 from pytest_rollout.store.folder import ResultsFolder
 from pytest_rollout.store.load import find_rollout
 
-__all__ = ["apply", "diff", "drop", "prune_all"]
+__all__ = ["add_verbs", "apply", "diff", "drop", "prune_all"]
 
 _INCOMPLETE = 1  # exit status: not all could be shown, or nothing could be written
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def add_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
+    """``diff``, ``apply``, ``drop``, ``prune``."""
+    paths = {"action": "append", "default": [], "metavar": "GLOB"}
+
+    verb = verbs.add_parser("diff", help="show what a rollout changed, as a difference against its baseline")
+    verb.add_argument("rollout", nargs="?", default="last", help=A_ROLLOUT)
+    verb.add_argument("--path", **paths, help="only what fits, and what is below it; may be given again")  # type: ignore[arg-type]
+    verb.add_argument("--stat", action="store_true", help="only counts of lines")
+    verb.add_argument("--json", action="store_true", help="counts of lines as JSON lines")
+    verb.add_argument("--raw", action="store_true", help="bytes for git apply, as a pipe gets them")
+    verb.add_argument("--stage-root", help=STAGES)
+    verb.set_defaults(action=diff)
+
+    verb = verbs.add_parser("apply", help="write what a rollout changed into a folder, all or nothing")
+    verb.add_argument("rollout", help=A_ROLLOUT)
+    verb.add_argument("--to", required=True, metavar="DIR", help="the folder")
+    verb.add_argument("--path", **paths, help="only what fits, and what is below it; may be given again")  # type: ignore[arg-type]
+    verb.add_argument("--links", action="store_true", help="also links that point out of the folder")
+    verb.add_argument("--dry-run", action="store_true", help="only tell what would be written")
+    verb.add_argument("--stage-root", help=STAGES)
+    verb.set_defaults(action=apply)
+
+    verb = verbs.add_parser("drop", help="remove the kept stages of rollouts; their results stay")
+    verb.add_argument("rollout", nargs="+", help=A_ROLLOUT)
+    verb.set_defaults(action=drop)
+
+    verb = verbs.add_parser("prune", help="remove old runs, and prepared trees that nobody uses")
+    verb.add_argument("--dry-run", action="store_true", help="only tell what would go")
+    verb.add_argument(
+        "--keep-runs", type=number_of_runs, default=50, metavar="N", help="how many runs stay (default: 50)"
+    )
+    verb.add_argument(
+        "--older-than",
+        type=as_(parse_duration),
+        default="720h",
+        metavar="TIME",
+        help="prepared trees that were not used for so long go: 30d, 12h (default: 30d)",
+    )
+    verb.add_argument(
+        "--max-size",
+        type=as_(parse_size),
+        default="20GiB",
+        metavar="SIZE",
+        help="and, the longest unused first, where all of them take more (default: 20GiB)",
+    )
+    verb.add_argument("--stage-root", help=STAGES)
+    verb.set_defaults(action=prune_all)
 
 
 def diff(options: argparse.Namespace, results: ResultsFolder) -> int:

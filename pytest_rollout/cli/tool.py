@@ -1,4 +1,4 @@
-"""The command line of ``pytest-rollout``: its verbs and their arguments."""
+"""The command line of ``pytest-rollout``. The verbs and their arguments are those of the modules beside this one."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from pytest_rollout import __version__
 from pytest_rollout.cli import examine, look, retain
 from pytest_rollout.cli.say import complain
 from pytest_rollout.errors import RolloutError
-from pytest_rollout.limits import parse_duration, parse_size
 from pytest_rollout.store.folder import ResultsFolder
 
 __all__ = ["main", "make_parser"]
 
 _USAGE = 2
-_ROLLOUT = "a rollout: its id, a unique prefix, or 'last'"
-_STAGES = "where stages lie, if the ini key rollout_stage_root was set"
-Value = TypeVar("Value")
+_MODULES = (look, retain, examine)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,94 +67,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dir", help="folder of the results (default: .rollout here, or in a folder above)")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    verb = verbs.add_parser("list", help="list the runs, or the rollouts of one run")
-    verb.add_argument("run", nargs="?", help="a run: its name, a unique prefix, its digits, or 'last'")
-    verb.add_argument("--json", action="store_true", help="as JSON lines")
-    verb.set_defaults(action=look.list_runs)
-
-    verb = verbs.add_parser("show", help="show one rollout: outcome, checks, changes, output")
-    verb.add_argument("rollout", nargs="?", default="last", help=_ROLLOUT)
-    verb.add_argument("--json", action="store_true", help="bundle and score as JSON")
-    verb.set_defaults(action=look.show)
-
-    verb = verbs.add_parser("inspect", help="run a command in a read-only view of what a rollout left")
-    verb.add_argument("rollout", help=_ROLLOUT)
-    verb.add_argument("--stage-root", help=_STAGES)
-    verb.add_argument("command", nargs="*", metavar="-- CMD", help="the command, behind --")
-    verb.set_defaults(action=look.inspect_stage, mistake=verb.error)
-
-    _add_retaining(verbs)
-
-    verb = verbs.add_parser("doctor", help="say how well this machine isolates agents, and what to do about it")
-    verb.add_argument("--stage-root", help=_STAGES)
-    verb.add_argument("--json", action="store_true", help="one JSON object")
-    verb.set_defaults(action=examine.doctor)
+    for module in _MODULES:
+        module.add_verbs(verbs)
     return parser
-
-
-def _add_retaining(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    paths = {"action": "append", "default": [], "metavar": "GLOB"}
-
-    verb = verbs.add_parser("diff", help="show what a rollout changed, as a difference against its baseline")
-    verb.add_argument("rollout", nargs="?", default="last", help=_ROLLOUT)
-    verb.add_argument("--path", **paths, help="only what fits, and what is below it; may be given again")  # type: ignore[arg-type]
-    verb.add_argument("--stat", action="store_true", help="only counts of lines")
-    verb.add_argument("--json", action="store_true", help="counts of lines as JSON lines")
-    verb.add_argument("--raw", action="store_true", help="bytes for git apply, as a pipe gets them")
-    verb.add_argument("--stage-root", help=_STAGES)
-    verb.set_defaults(action=retain.diff)
-
-    verb = verbs.add_parser("apply", help="write what a rollout changed into a folder, all or nothing")
-    verb.add_argument("rollout", help=_ROLLOUT)
-    verb.add_argument("--to", required=True, metavar="DIR", help="the folder")
-    verb.add_argument("--path", **paths, help="only what fits, and what is below it; may be given again")  # type: ignore[arg-type]
-    verb.add_argument("--links", action="store_true", help="also links that point out of the folder")
-    verb.add_argument("--dry-run", action="store_true", help="only tell what would be written")
-    verb.add_argument("--stage-root", help=_STAGES)
-    verb.set_defaults(action=retain.apply)
-
-    verb = verbs.add_parser("drop", help="remove the kept stages of rollouts; their results stay")
-    verb.add_argument("rollout", nargs="+", help=_ROLLOUT)
-    verb.set_defaults(action=retain.drop)
-
-    verb = verbs.add_parser("prune", help="remove old runs, and prepared trees that nobody uses")
-    verb.add_argument("--dry-run", action="store_true", help="only tell what would go")
-    verb.add_argument("--keep-runs", type=_runs, default=50, metavar="N", help="how many runs stay (default: 50)")
-    verb.add_argument(
-        "--older-than",
-        type=_as(parse_duration),
-        default="720h",
-        metavar="TIME",
-        help="prepared trees that were not used for so long go: 30d, 12h (default: 30d)",
-    )
-    verb.add_argument(
-        "--max-size",
-        type=_as(parse_size),
-        default="20GiB",
-        metavar="SIZE",
-        help="and, the longest unused first, where all of them take more (default: 20GiB)",
-    )
-    verb.add_argument("--stage-root", help=_STAGES)
-    verb.set_defaults(action=retain.prune_all)
-
-
-def _as(parse: Callable[[object], Value]) -> Callable[[str], Value]:
-    """An argument as a limit of a task is written; days too."""
-
-    def convert(text: str) -> Value:
-        days = text[:-1] if text[-1:] == "d" else ""
-        try:
-            return parse(f"{int(days) * 24}h" if days.isdecimal() else text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _runs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs: at least 1")
-    return int(text)
 
 
 def _results(given: str | None) -> Path:

@@ -24,6 +24,8 @@ def properties_of(
         "rollout.samples": samples,
         "rollout.attempts": result.attempt,
         "rollout.agent": result.agent,
+        "rollout.tags": ", ".join(result.tags) or None,
+        "rollout.split": result.split,
         "rollout.outcome": result.outcome,
         "rollout.kind": result.kind,
         "rollout.forgeable": "true" if result.forgeable else None,

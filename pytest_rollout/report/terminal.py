@@ -108,9 +108,15 @@ def _tail(path: Path) -> str:
 
 
 def closing_block(
-    results: Sequence[Result], *, not_run: int, lost: Sequence[str], folder: str, notes: Sequence[str] = ()
+    results: Sequence[Result],
+    *,
+    not_run: int,
+    lost: Sequence[str],
+    folder: str,
+    notes: Sequence[str] = (),
+    said: Sequence[str] = (),
 ) -> list[str]:
-    """The lines at the end of a session."""
+    """The lines at the end of a session; ``said`` is what gates and the like say."""
     count = Counter(result.outcome for result in results)
     lines = [
         f"{plural(len(results), 'rollout')}: {count['passed']} passed, {count['failed']} failed, "
@@ -145,6 +151,7 @@ def closing_block(
     lines += [one_line(f"warning: {note}") for note in notes[:_MAX_NOTES]]
     if len(notes) > _MAX_NOTES:
         lines.append(f"warning: … and {len(notes) - _MAX_NOTES} more")
+    lines += said
     lines.append(f"results: {folder}")
     return lines
 

@@ -14,10 +14,11 @@ import msgspec
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.records import Plan, Result
+from pytest_rollout.store.union import counting
 
 T = TypeVar("T")
 
-__all__ = ["LoadedRun", "find_rollout", "find_run", "load_plan", "load_results"]
+__all__ = ["LoadedRun", "find_rollout", "find_run", "lines_of", "load_plan", "load_results"]
 
 
 class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +41,11 @@ def load_plan(run: RunFolder) -> Plan | None:
 
 
 def load_results(run: RunFolder) -> LoadedRun:
-    """The union of a run's journals: of two lines of one rollout the first measured one counts."""
+    """The union of a run's journals; of several lines of one rollout the one of :func:`counting` counts."""
     found: dict[str, Result] = {}
     amends: list[Result] = []
     broken = 0
-    for line in _lines(run.results):
+    for line in lines_of(run.results):
         try:
             result = msgspec.json.decode(line, type=Result)
         except msgspec.MsgspecError:
@@ -53,8 +54,8 @@ def load_results(run: RunFolder) -> LoadedRun:
         known = found.get(result.rollout)
         if result.amends:
             amends.append(result)
-        elif known is None or (known.reward is None and result.reward is not None):
-            found[result.rollout] = result
+        else:
+            found[result.rollout] = result if known is None else counting(known, result)
     for result in amends:
         known = found.get(result.rollout)
         warnings = (*known.warnings, *result.warnings) if known is not None else result.warnings
@@ -66,12 +67,13 @@ def load_results(run: RunFolder) -> LoadedRun:
     return LoadedRun(results=tuple(results), missing=tuple(missing), broken=broken)
 
 
-def _lines(folder: Path) -> Iterator[bytes]:
+def lines_of(folder: Path) -> Iterator[bytes]:
+    """The lines of every journal in a folder, one journal after the other; b"?" for one that can't be read."""
     for path in sorted(folder.glob("*.jsonl")):
         try:
             with open(path, "rb") as file:
                 yield from (line for line in file if line.strip())
-        except OSError:  # told as a line that can't be read
+        except OSError:
             yield b"?"
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict, Termination
+from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict, Pins, Termination, Usage
 from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.reward import Check
 
-__all__ = ["Plan", "Planned", "Result", "RunRecord", "ScoreRecord"]
+__all__ = ["Earlier", "Plan", "Planned", "Result", "RunRecord", "ScoreRecord"]
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +38,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     sample: int
     agent: str
+    tags: tuple[str, ...] = ()
+    split: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +84,26 @@ class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that infrastructure ended, and that another one followed. It is never scored.
+
+    ``folder`` is relative to the run's folder; ``usage`` is None where there was no bundle.
+    """
+
+    attempt: int
+    kind: InfraKind
+    forgeable: bool = False
+    message: str = ""
+    folder: str | None = None
+    usage: Usage | None = None
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One line of ``results/<worker>.jsonl``: a finished rollout.
 
     ``folder`` is relative to the run's folder; ``time`` is UTC, ISO 8601. A line with ``amends`` adds
-    a warning to an earlier line of the same rollout and changes nothing else.
+    a warning to an earlier line of the same rollout and changes nothing else. ``attempt`` is the one that was judged,
+    ``earlier`` those before it. ``pins`` and ``usage`` are those of its bundle, ``metrics`` what the test recorded.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -108,6 +125,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     duration: float | None = None
     waited: float | None = None
     folder: str | None = None
+    earlier: tuple[Earlier, ...] = ()
+    tags: tuple[str, ...] = ()
+    split: str | None = None
+    samples: int | None = None
+    pins: Pins | None = None
+    usage: Usage | None = None
+    truncated: bool | None = None
+    rung: int | None = None
+    metrics: dict[str, float] = {}
     evaluator_revision: str | None = None
     in_process: bool = False
     audit: AuditVerdict | None = None

@@ -72,6 +72,8 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     # What right, forged and spoilt work scores.
     "audit": (("audit",), ("values", "store")),
+    # Figures, comparisons, gates.
+    "decisions": (("decisions",), ("values", "store")),
     # What people and tools read of results.
     "report": (("report",), ("values", "store")),
     # From a verdict to records.

@@ -190,7 +190,7 @@ MARKERS = {
         ("{'agnet': 'true'}", f"rollout has no argument 'agnet'; valid: {VALID}. Did you mean 'agent'?"),
         ("{'zzz': 1}", f"rollout has no argument 'zzz'; valid: {VALID}."),
         ("{'pools': {}}", "rollout(pools={}): it is not a list of texts"),
-        ("{'split': 'test'}", f"rollout(split=…) {LATER}"),
+        ("{'split': 'my tests'}", "rollout(split='my tests'): it is not a name, such as 'train' or 'held-out'"),
         ("{'network': 'gateway'}", f"rollout(network='gateway') {LATER}"),
         ("{'network': 'hots'}", "rollout(network='hots'): valid: 'none', 'host'. Did you mean 'host'?"),
         ("{'score_on': 'always'}", "rollout(score_on='always'): valid: 'any', 'completed'."),

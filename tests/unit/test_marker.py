@@ -9,12 +9,12 @@ import pytest
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.limits import DEFAULT_LIMITS, Limits
-from pytest_rollout.marker import ARGUMENTS, LATER, check_workspace, checked_task, merge, read_samples, read_task
+from pytest_rollout.marker import ARGUMENTS, check_workspace, checked_task, merge, read_samples, read_task
 from pytest_rollout.task import Archive, Folder, Git, Task
 
 VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
-    "hidden, protect, oracle, pools"
+    "hidden, protect, oracle, pools, split"
 )
 LITTLE = "1 is less memory than a shell needs: 4MiB"
 
@@ -80,12 +80,16 @@ def test_positional_arguments_are_refused() -> None:
     assert refusal(merge, [(("noop",), {})]) == "rollout takes named arguments only, got 'noop'"
 
 
-@pytest.mark.parametrize("name", ["split"])
-def test_an_argument_that_is_not_enforced_is_refused_by_name(name: str) -> None:
-    assert refusal(merge, [((), {name: "x"})]) == (
-        f"rollout({name}=…) is not enforced by this version, so it is refused"
+@pytest.mark.parametrize("value", ["", "two words", "-x", "x" * 65, 3, ["held-out"]])
+def test_a_split_is_a_short_name(value: object) -> None:
+    assert refusal(task_of, Path("/suite"), split=value) == (
+        f"rollout(split={value!r}): it is not a name, such as 'train' or 'held-out'"
     )
-    assert name in LATER
+
+
+def test_a_split_is_kept() -> None:
+    assert task_of(Path("/suite"), split="held-out").split == "held-out"
+    assert task_of(Path("/suite")).split is None
 
 
 @pytest.mark.parametrize(

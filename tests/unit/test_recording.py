@@ -72,7 +72,15 @@ def test_a_reward_that_was_set_is_one_check() -> None:
 def test_the_line_of_a_pass(make_record: Callable[..., BundleRecord]) -> None:
     bundle = make_record()
     result = result_of(
-        TASK, rollout="r", sample=2, node="n\udcff", agent="a\udcff", verdict=PASSED, bundle=bundle, folder="f"
+        TASK,
+        rollout="r",
+        sample=2,
+        node="n\udcff",
+        agent="a\udcff",
+        verdict=PASSED,
+        bundle=bundle,
+        folder="f",
+        metrics={"m": 2.0},
     )
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", result.time)
     assert result == Result(
@@ -89,6 +97,12 @@ def test_the_line_of_a_pass(make_record: Callable[..., BundleRecord]) -> None:
         trusted=True,
         duration=1.5,
         folder="f",
+        samples=1,
+        pins=bundle.pins,
+        usage=bundle.usage,
+        truncated=bundle.truncated,
+        rung=bundle.rung,
+        metrics={"m": 2.0},
         evaluator_revision="sha256:22",
         in_process=False,
         audit="sound",

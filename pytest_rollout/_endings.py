@@ -1,0 +1,31 @@
+"""What else a session's end does with its results: judge a gate, tell a CI system.
+
+:class:`pytest_rollout._reporting.Reporting` has one of each kind that was asked for, and asks them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pytest
+
+from pytest_rollout.run import Run
+from pytest_rollout.store.load import LoadedRun
+
+__all__ = ["Ending", "endings_of"]
+
+
+class Ending(Protocol):
+    """One of them."""
+
+    def end(self, loaded: LoadedRun, status: int) -> tuple[int, Sequence[str]]:
+        """The session's exit status, changed or not, and lines for the closing block.
+
+        ``status`` is what the endings before this one made of pytest's. The lines may hold secrets, and are redacted.
+        """
+
+
+def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
+    """Those that the settings of a run ask for."""
+    return []

@@ -1,0 +1,1 @@
+"""From the results of runs to decisions: figures, comparisons, gates. Plain values, without pytest."""
