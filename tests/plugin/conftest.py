@@ -1,4 +1,9 @@
-"""Run a suite of rollouts as a user would, without workers and with two, and read all that it left."""
+"""Run a suite of rollouts as a user would, and read all that it left.
+
+What is told (reports, words, counts, exit statuses, results) is looked at without workers and with two: it travels
+between processes. What one process decides is looked at there alone (``ALIKE`` and ``cases`` of ``support.py``):
+a session with workers costs three.
+"""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from pytest_rollout.store.records import Result
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
+ALIKE = pytest.mark.parametrize("workers", ["-n0"], indirect=True)  # what is decided here, a worker decides alike
 USAGE = 4
 UNISOLATED = "rollout_isolation = none"  # an agent that ran leaves a file where the test sees it
 SUITE = "test_suite.py"
@@ -33,6 +34,18 @@ GOOD = """
     def test_it(bundle):
         assert bundle.exit_code == 0
 """
+
+
+def cases(
+    names: str, rows: Mapping[str, tuple[Any, ...]], *, n2: Collection[str], n0: Collection[str] | None = None
+) -> pytest.MarkDecorator:
+    """Parametrize over the rows named in ``n0`` (None: all) without workers, and those in ``n2`` with two."""
+    marked = [
+        pytest.param(workers, *rows[name], id=f"{name}{workers}")
+        for workers, wanted in (("-n0", rows if n0 is None else n0), ("-n2", n2))
+        for name in wanted
+    ]
+    return pytest.mark.parametrize(f"workers, {names}", marked, indirect=["workers"])
 
 
 class Left(NamedTuple):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
@@ -186,6 +188,7 @@ def test_exists(bundle):
     assert case.properties["rollout.evaluator_revision"] == tasks["test_exists"]["evaluator_revision"]
 
 
+@ALIKE
 def test_the_verdict_goes_into_later_bundles_of_the_same_checks(suite: Suite) -> None:
     source = """
 def test_exists(bundle):
@@ -201,6 +204,7 @@ def test_exists(bundle):
     assert ran.score("test_exists").audit is None
 
 
+@ALIKE
 def test_a_skipped_task_and_a_suite_without_rollouts(suite: Suite) -> None:
     ran, tasks = audited(
         suite,

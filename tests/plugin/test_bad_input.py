@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import GOOD, SUITE, UNISOLATED, attempt, filled, left, probe, refused
+from tests.plugin.support import ALIKE, GOOD, SUITE, UNISOLATED, attempt, filled, left, probe, refused
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -58,6 +58,7 @@ def test_the_agent_of_these_tests_leaves_a_file_when_it_runs(suite: Suite) -> No
     ],
 )
 @pytest.mark.parametrize("source", ["option", "ini"])
+@ALIKE
 def test_settings(suite: Suite, source: str, name: str, value: str, message: str) -> None:
     isolation = [] if name == "isolation" else [UNISOLATED]
     if source == "option":
@@ -73,6 +74,7 @@ def test_a_setting_of_the_ini_file_alone(suite: Suite) -> None:
     assert left == refused(f"rollout_keep_runs in the ini file: '-1' {COUNT}")
 
 
+@ALIKE
 def test_an_executor_that_does_not_isolate(suite: Suite) -> None:
     assert attempt(suite, args=["--rollout-executor=local"], ini=[]) == refused(
         "--rollout-executor: the executor 'local' does not isolate the agent\n"
@@ -101,6 +103,7 @@ NAMED = """
     ("where", "args", "ini"),
     [("--rollout-agent", ["--rollout-agent=god"], []), ("rollout_agent in the ini file", [], ["rollout_agent = god"])],
 )
+@ALIKE
 def test_an_unknown_agent(suite: Suite, where: str, args: list[str], ini: list[str]) -> None:
     suite.write({"rollout.toml": filled(suite, NAMED)})
     assert attempt(suite, ANY_AGENT, args, [UNISOLATED, *ini]) == refused(
@@ -143,6 +146,7 @@ def test_no_agent(suite: Suite) -> None:
         ("[agents.x\n", "this is not TOML: Expected ']' at the end of a table declaration (at line 1, column 10)"),
     ],
 )
+@ALIKE
 def test_a_bad_file_of_agents(suite: Suite, toml: str, message: str) -> None:
     suite.write({"rollout.toml": toml})
     assert attempt(suite) == refused(f"{suite.root}/rollout.toml: {message}")
@@ -156,6 +160,7 @@ def test_a_bad_file_of_agents(suite: Suite, toml: str, message: str) -> None:
         ("command = 'true'\npaths = ['tools']", "[agents.x]: the path 'tools' ({root}/tools) does not exist"),
     ],
 )
+@ALIKE
 def test_an_agent_that_is_taken_and_not_there(suite: Suite, table: str, message: str) -> None:
     suite.write({"rollout.toml": f"[agents.x]\n{table}\n"})
     said = f"{suite.root}/rollout.toml: {message.replace('{root}', str(suite.root))}"
@@ -163,6 +168,7 @@ def test_an_agent_that_is_taken_and_not_there(suite: Suite, table: str, message:
     assert left == refused(f"{SUITE}::test_it (and 3 more tests): {said}")
 
 
+@ALIKE
 def test_a_configured_file_that_is_not_there(suite: Suite) -> None:
     left = attempt(suite, ini=[UNISOLATED, "rollout_config = agents.toml"])
     assert left == refused(f"rollout_config: the file {suite.root}/agents.toml does not exist")
@@ -250,6 +256,7 @@ MARKERS = {
 
 
 @pytest.mark.parametrize("kind", MARKERS)
+@ALIKE
 def test_the_marker(suite: Suite, kind: str) -> None:
     source = MARKED.replace("{given}", ", ".join(given for given, _ in MARKERS[kind]))
     messages = [f"{SUITE}::test_{number}: {message}" for number, (_, message) in enumerate(MARKERS[kind])]
@@ -257,6 +264,7 @@ def test_the_marker(suite: Suite, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("extra", "left_out"), [(1, "… and 1 more problem"), (2, "… and 2 more problems")])
+@ALIKE
 def test_at_most_ten_problems_are_told(suite: Suite, extra: int, left_out: str) -> None:
     problems = [f"rollout(seed={-1 - number}): it is not a whole number from 0 up" for number in range(10)]
     source = MARKED.replace("{given}", ", ".join(f"{{'seed': {-1 - number}}}" for number in range(10 + extra)))
@@ -269,11 +277,13 @@ def test_one_problem_of_many_tests_is_told_once(suite: Suite) -> None:
     assert attempt(suite, MARKED.replace("{given}", ", ".join(["{'seed': -1}"] * 40))) == refused(message)
 
 
+@ALIKE
 def test_a_positional_argument(suite: Suite) -> None:
     left = attempt(suite, GOOD.replace("rollout(", "rollout('fix it', "))
     assert left == refused(f"{SUITE}::test_it: rollout takes named arguments only, got 'fix it'")
 
 
+@ALIKE
 def test_samples_in_the_marks_of_a_parameter(suite: Suite) -> None:
     source = """
         import pytest
@@ -290,6 +300,7 @@ def test_samples_in_the_marks_of_a_parameter(suite: Suite) -> None:
     )
 
 
+@ALIKE
 def test_an_id_that_two_tasks_have(suite: Suite) -> None:
     source = """
         import pytest

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import GOOD, SUITE, UNISOLATED, attempt, filled, refused
+from tests.plugin.support import ALIKE, GOOD, SUITE, UNISOLATED, attempt, filled, refused
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -28,12 +28,14 @@ OTHER_STAGES = "Set the ini key rollout_stage_root to a folder that this user ca
 
 
 @pytest.mark.parametrize("name", ["bundle", "reward"])
+@ALIKE
 def test_a_fixture_without_the_marker(suite: Suite, name: str) -> None:
     left = attempt(suite, f"def test_it({name}):\n    pass\n")
     assert left == refused(f"{SUITE}::test_it: the fixture '{name}' needs the marker: @pytest.mark.rollout(…)")
 
 
 @pytest.mark.parametrize("arguments", ["", "reward"])
+@ALIKE
 def test_the_marker_without_the_bundle(suite: Suite, arguments: str) -> None:
     assert attempt(suite, GOOD.replace("test_it(bundle)", f"test_it({arguments})")) == refused(
         f"{SUITE}::test_it: the marker 'rollout' is on a test that does not ask for the fixture 'bundle'\n"
@@ -92,6 +94,7 @@ BOTH = GOOD.replace("(bundle)", "(bundle, reward)")
         pytest.param({"ours.py": OWN}, BOTH, ["-p", "ours"], f"{SUITE}::test_it", "ours", id="plugin"),
     ],
 )
+@ALIKE
 def test_a_fixture_of_the_suite_that_replaces_ours(
     suite: Suite, files: dict[str, str], source: str | None, args: list[str], node: str, where: str, name: str
 ) -> None:
@@ -119,6 +122,7 @@ def with_workspaces(*workspaces: object) -> str:
     return "import pytest\n" + "".join(tests)
 
 
+@ALIKE
 def test_a_workspace_that_is_no_folder(suite: Suite) -> None:
     suite.write({"a_file": ""})
     assert attempt(suite, with_workspaces("nowhere", "a_file", 7)) == refused(
@@ -128,6 +132,7 @@ def test_a_workspace_that_is_no_folder(suite: Suite) -> None:
     )
 
 
+@ALIKE
 def test_a_workspace_that_holds_the_results(suite: Suite) -> None:
     suite.write({"calc/calc.py": ""})
     left = attempt(suite, with_workspaces("calc"), ["--rollout-dir=calc/results"])
@@ -136,6 +141,7 @@ def test_a_workspace_that_holds_the_results(suite: Suite) -> None:
     assert not Path(results).exists()
 
 
+@ALIKE
 def test_a_workspace_that_holds_the_test(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "results"
     left = attempt(suite, with_workspaces("."), [f"--rollout-dir={elsewhere}"])
@@ -147,6 +153,7 @@ def test_a_workspace_that_holds_the_test(suite: Suite, tmp_path_factory: pytest.
 # -- the folders of results and of stages
 
 
+@ALIKE
 def test_a_file_in_the_way_of_the_results(suite: Suite) -> None:
     suite.write({"taken": "mine\n"})
     taken = suite.root / "taken"
@@ -159,6 +166,7 @@ def test_a_file_in_the_way_of_the_results(suite: Suite) -> None:
     assert taken.read_text() == "mine\n"
 
 
+@ALIKE
 def test_a_file_in_the_way_of_the_runs(suite: Suite) -> None:
     suite.write({"results/runs": "mine\n"})
     results = suite.root / "results"
@@ -177,6 +185,7 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@ALIKE
 def test_a_file_in_the_way_of_the_stages(suite: Suite, place: Path) -> None:
     suite.stage_root = place / "taken"
     suite.stage_root.write_text("mine\n")
@@ -206,6 +215,7 @@ def test_results_that_can_not_be_written(suite: Suite, locked: Path) -> None:
     )
 
 
+@ALIKE
 def test_stages_that_can_not_be_written(suite: Suite, locked: Path) -> None:
     suite.stage_root = locked / "stages"
     reason = "Read-only file system" if ROOT else "Permission denied"
@@ -215,6 +225,7 @@ def test_stages_that_can_not_be_written(suite: Suite, locked: Path) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root's agents run as another user")
+@ALIKE
 def test_stages_that_the_agents_of_root_can_not_reach(suite: Suite, place: Path) -> None:
     closed = place / "closed"
     closed.mkdir(mode=0o700)
@@ -243,6 +254,7 @@ def test_a_suite_that_an_agent_could_read(suite: Suite) -> None:
     assert left == refused(f"the suite ({evals}/{SUITE}) lies under {evals}, {NAMES_IT}")
 
 
+@ALIKE
 def test_results_that_an_agent_could_read(suite: Suite) -> None:
     suite.write({"tools/tool": "", "rollout.toml": WIDE.replace("{path}", "tools")})
     tools = suite.root / "tools"
@@ -252,6 +264,7 @@ def test_results_that_an_agent_could_read(suite: Suite) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can write below /usr")
+@ALIKE
 def test_a_suite_below_usr(suite: Suite) -> None:
     folder = Path(tempfile.mkdtemp(prefix="rollout-tests-", dir="/usr/src"))
     try:
@@ -266,6 +279,7 @@ def test_a_suite_below_usr(suite: Suite) -> None:
         shutil.rmtree(folder)
 
 
+@ALIKE
 def test_an_agent_of_a_fixture_that_could_read_the_suite(suite: Suite) -> None:
     """The fixture says it when the test has begun: infra, and the agent is not started."""
     source = """

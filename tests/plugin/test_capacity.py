@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import SUITE, background, last_run, marker, processes, results, wait_for
+from tests.plugin.support import ALIKE, SUITE, background, cases, last_run, marker, processes, results, wait_for
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -26,9 +26,14 @@ SOURCE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("ini", "more"),
-    [("rollout_slots = 1", ""), ("rollout_pools =\n    gpu = 1\n    net = 3", ', pools=["net", "gpu"]')],
+@cases(
+    "ini, more",
+    {
+        "slots": ("rollout_slots = 1", ""),
+        "pools": ("rollout_pools =\n    gpu = 1\n    net = 3", ', pools=["net", "gpu"]'),
+    },
+    n0=("slots",),
+    n2=("slots", "pools"),
 )
 def test_agents_take_turns(suite: Suite, ini: str, more: str) -> None:
     suite.ini(ini)
@@ -44,6 +49,7 @@ def test_agents_take_turns(suite: Suite, ini: str, more: str) -> None:
     assert ran.case("test_it[s0]").properties["rollout.waited"] is not None
 
 
+@ALIKE
 def test_without_a_limit_nothing_is_said_of_waiting(suite: Suite) -> None:
     ran = suite.run(SOURCE.replace("{more}", "").replace("samples=4", "samples=1").replace("0.6", "0"))
     assert [result.waited for result in ran.loaded.results] == [None]
@@ -60,6 +66,7 @@ def test_without_a_limit_nothing_is_said_of_waiting(suite: Suite) -> None:
         ("rollout_pools = slots = 2", "rollout_pools in the ini file: the pool 'slots' is what rollout_slots is for"),
     ],
 )
+@ALIKE
 def test_sizes_that_are_refused(suite: Suite, line: str, why: str) -> None:
     suite.ini(line)
     ran = suite.run(SOURCE.replace("{more}", ""), checked=False)
@@ -67,6 +74,7 @@ def test_sizes_that_are_refused(suite: Suite, line: str, why: str) -> None:
     assert why in ran.text + ran.errors
 
 
+@ALIKE
 def test_a_pool_that_is_not_there(suite: Suite) -> None:
     suite.ini("rollout_pools = gpu = 1")
     ran = suite.run(SOURCE.replace("{more}", ', pools=["gpus"]'), checked=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -91,6 +93,7 @@ _SUMMARY = [
 ]
 
 
+@ALIKE
 def test_a_message_is_rendered_when_the_check_ends(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -125,6 +128,7 @@ def test_a_message_is_rendered_when_the_check_ends(suite: Suite) -> None:
     assert "second" not in ran.text
 
 
+@ALIKE
 def test_a_hard_gate_shows_the_failed_checks_before_it(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -149,6 +153,7 @@ def test_a_hard_gate_shows_the_failed_checks_before_it(suite: Suite) -> None:
     ]
 
 
+@ALIKE
 def test_messages_that_can_not_be_made(suite: Suite) -> None:
     """A repr or a str that raises belongs to the suite, and does not lose the rollout."""
     ran = suite.run("""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -224,6 +226,7 @@ def test_fixtures_of_the_suite(suite: Suite) -> None:
     assert ran.status == 75
 
 
+@ALIKE
 def test_an_async_test_without_a_plugin(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.support import ALIKE, cases
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -36,16 +38,17 @@ PLAIN = """
     """
 
 
-@pytest.mark.parametrize(
-    ("parts", "status"),
-    [
-        pytest.param((PASSES,), 0, id="passes"),
-        pytest.param((PASSES, FAILS), 1, id="fails"),
-        pytest.param((PASSES, INFRA), 75, id="infra"),
-        pytest.param((PASSES, FAILS, INFRA), 75, id="infra beside a failure"),
-        pytest.param((PASSES, PLAIN), 1, id="another test fails"),
-        pytest.param((PASSES, INFRA, PLAIN), 75, id="infra beside another test's failure"),
-    ],
+@cases(
+    "parts, status",
+    {
+        "passes": ((PASSES,), 0),
+        "fails": ((PASSES, FAILS), 1),
+        "infra": ((PASSES, INFRA), 75),
+        "infra beside a failure": ((PASSES, FAILS, INFRA), 75),
+        "another test fails": ((PASSES, PLAIN), 1),
+        "infra beside another test's failure": ((PASSES, INFRA, PLAIN), 75),
+    },
+    n2=("fails", "infra beside another test's failure"),
 )
 def test_statuses(suite: Suite, parts: tuple[str, ...], status: int) -> None:
     assert suite.run("".join(parts)).status == status
@@ -59,6 +62,7 @@ def test_nothing_collected_and_nothing_selected(suite: Suite) -> None:
     assert (ran.status, ran.run) == (5, None)
 
 
+@ALIKE
 def test_usage(suite: Suite) -> None:
     ran = suite.run(PASSES, "--rollout-samples=none")
     assert (ran.status, ran.run) == (4, None)
@@ -109,6 +113,7 @@ def _rollouts(number: int) -> str:
     return f"{number} rollout" if number == 1 else f"{number} rollouts"
 
 
+@ALIKE
 def test_stopping_early_that_does_not_come_to_it(suite: Suite) -> None:
     ran = suite.run(MANY.replace("WANTED", "'a'").replace("range(20)", "range(4)"), "-x")
     assert (ran.status, len(ran.results)) == (0, 4)
@@ -182,6 +187,7 @@ def test_an_interrupt_while_agents_run(suite: Suite) -> None:
     assert list((suite.stage_root / "stages").iterdir()) == []
 
 
+@ALIKE
 def test_an_interrupt_that_another_thread_takes(suite: Suite) -> None:
     """The kernel may give a signal to any thread, or to this one just before it waits: its wait goes on then."""
     ran = suite.run(
@@ -205,7 +211,7 @@ def test_an_interrupt_that_another_thread_takes(suite: Suite) -> None:
     assert ran.verdicts == {"test_sleeps": ("infra", "cancelled", None)}
 
 
-@pytest.mark.parametrize("controls", ["auto", "none"])
+@cases("controls", {"auto": ("auto",), "none": ("none",)}, n2=("none",))
 def test_an_interrupt_while_the_thread_starts(suite: Suite, controls: str) -> None:
     """The thread of an attempt, or of a control run, may run before its start returns: cancelled and recorded."""
     ran = suite.run(

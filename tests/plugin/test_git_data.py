@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -91,9 +93,8 @@ def _workspace(suite: Suite, marker: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [["status"], ["diff"], ["diff", "--stat"], ["add", "-A"]], ids=" ".join)
+@ALIKE
 def test_git_itself_runs_what_the_agent_planted(suite: Suite, tmp_path: Path, words: list[str]) -> None:
-    if suite.workers != "-n0":
-        pytest.skip("no session is run")
     marker = tmp_path / "ran"
     agent = _workspace(suite, marker)
     subprocess.run(["sh", "-c", agent], cwd=suite.root / "ws", check=True)

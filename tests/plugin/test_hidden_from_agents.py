@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import SUITE, attempt, probe, refused
+from tests.plugin.support import ALIKE, SUITE, attempt, probe, refused
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -45,6 +45,7 @@ def test_hidden_files_and_an_oracle_in_the_workspace(suite: Suite) -> None:
         assert left == refused(f"{SUITE}::test_it: rollout({name}=…): {where}\n{moved}")
 
 
+@ALIKE
 def test_a_copy_of_a_hidden_file_among_the_objects_of_git(suite: Suite) -> None:
     source = written(suite, "hidden='hidden'")
     suite.write({"hidden/test_x.py": SECRET, "ws/gone.py": SECRET})
@@ -58,6 +59,7 @@ def test_a_copy_of_a_hidden_file_among_the_objects_of_git(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(("argument", "place"), [("hidden", "tools/hidden"), ("oracle", "tools/solve.sh")])
+@ALIKE
 def test_secrets_under_a_path_that_an_agent_names(suite: Suite, argument: str, place: str) -> None:
     source = written(suite, f"{argument}={place!r}").replace("agent=\"echo started >> '{probe}'\", ", "")
     toml = WIDE.replace("{probe}", str(probe(suite))).replace("{path}", "tools")
@@ -72,6 +74,7 @@ def test_secrets_under_a_path_that_an_agent_names(suite: Suite, argument: str, p
 
 @pytest.mark.skipif(not ROOT, reason="only root can write below /usr")
 @pytest.mark.parametrize("argument", ["hidden", "oracle"])
+@ALIKE
 def test_secrets_below_usr(suite: Suite, argument: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="rollout-tests-", dir="/usr/src"))
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import GOOD, SUITE, UNISOLATED, filled, left_of_stages, probe, session
+from tests.plugin.support import ALIKE, GOOD, SUITE, UNISOLATED, cases, filled, left_of_stages, probe, session
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -88,6 +88,7 @@ def test_nothing_heavy_is_imported(suite: Suite, pytester: pytest.Pytester, monk
         assert added - ours == set()
 
 
+@ALIKE
 def test_the_list_of_modules_would_show_a_heavy_one(
     suite: Suite, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,21 +100,21 @@ def test_the_list_of_modules_would_show_a_heavy_one(
     assert "pytest_rollout._session" in set().union(*there.values())
 
 
-@pytest.mark.parametrize(
+@cases(
     "args",
-    [
-        [],
-        ["-v"],
-        ["-q"],
-        ["-p", "no:terminal"],
-        ["-p", "no:junitxml"],
-        ["-p", "no:cacheprovider"],
-        ["-W", "error"],
-        ["--collect-only"],
-        ["--setup-plan"],
-        ["--import-mode=importlib"],
-    ],
-    ids=" ".join,
+    {
+        "plain": ([],),
+        "-v": (["-v"],),
+        "-q": (["-q"],),
+        "no:terminal": (["-p", "no:terminal"],),
+        "no:junitxml": (["-p", "no:junitxml"],),
+        "no:cacheprovider": (["-p", "no:cacheprovider"],),
+        "-W error": (["-W", "error"],),
+        "--collect-only": (["--collect-only"],),
+        "--setup-plan": (["--setup-plan"],),
+        "importlib": (["--import-mode=importlib"],),
+    },
+    n2=("plain", "-W error"),
 )
 def test_nothing_is_printed_and_nothing_is_written(suite: Suite, pytester: pytest.Pytester, args: list[str]) -> None:
     suite.write({SUITE: PLAIN, "pytest.ini": "[pytest]\n"})
@@ -127,10 +128,16 @@ def test_nothing_is_printed_and_nothing_is_written(suite: Suite, pytester: pytes
     assert files(suite.stage_root) == stages
 
 
-@pytest.mark.parametrize(
+@cases(
     "args",
-    [["--collect-only"], ["--collect-only", "-q"], ["--setup-plan"], ["--fixtures"], ["--fixtures-per-test"]],
-    ids=" ".join,
+    {
+        "--collect-only": (["--collect-only"],),
+        "--collect-only -q": (["--collect-only", "-q"],),
+        "--setup-plan": (["--setup-plan"],),
+        "--fixtures": (["--fixtures"],),
+        "--fixtures-per-test": (["--fixtures-per-test"],),
+    },
+    n2=("--collect-only", "--setup-plan"),
 )
 def test_a_look_at_rollouts_starts_and_writes_nothing(suite: Suite, pytester: pytest.Pytester, args: list[str]) -> None:
     suite.ini(UNISOLATED)
@@ -148,6 +155,7 @@ def test_a_look_at_rollouts_starts_and_writes_nothing(suite: Suite, pytester: py
         assert header == [f"rollout: 1 agent run of 1 task, agent {agent if len(agent) <= 40 else agent[:39] + '…'}"]
 
 
+@ALIKE
 def test_a_look_refuses_what_a_run_would_refuse(suite: Suite, pytester: pytest.Pytester) -> None:
     suite.ini(UNISOLATED)
     suite.write({SUITE: filled(suite, GOOD.replace("rollout(", "rollout(seed=-1, "))})
@@ -156,6 +164,7 @@ def test_a_look_refuses_what_a_run_would_refuse(suite: Suite, pytester: pytest.P
     assert (done.status, done.errors.strip()) == (USAGE, message)
 
 
+@ALIKE
 def test_help(suite: Suite, pytester: pytest.Pytester) -> None:
     text = session(pytester, "-p", "rollout", "--help").text
     options = ["agent", "pin", "samples", "executor", "isolation", "rung"]
@@ -167,6 +176,7 @@ def test_help(suite: Suite, pytester: pytest.Pytester) -> None:
     assert "agent rollouts (pytest-rollout):" in text.splitlines()
 
 
+@ALIKE
 def test_markers(suite: Suite, pytester: pytest.Pytester) -> None:
     lines = session(pytester, "-p", "rollout", "--markers").text.splitlines()
     ours = [line for line in lines if line.startswith("@pytest.mark.rollout")]
@@ -175,6 +185,7 @@ def test_markers(suite: Suite, pytester: pytest.Pytester) -> None:
     ]
 
 
+@ALIKE
 def test_fixtures(suite: Suite, pytester: pytest.Pytester) -> None:
     suite.write({SUITE: PLAIN})
     text = session(pytester, "-p", "rollout", "--fixtures").text
@@ -212,6 +223,7 @@ def planted(suite: Suite, pytester: pytest.Pytester) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["prepend", "importlib"])
+@ALIKE
 def test_folders_of_results_are_not_collected(
     suite: Suite, pytester: pytest.Pytester, planted: Path, mode: str
 ) -> None:
@@ -226,7 +238,11 @@ def test_folders_of_results_are_not_collected(
     assert (suite.root / "ran").exists(), "pytest itself would have run it"
 
 
-@pytest.mark.parametrize("place", ["", "test_planted.py", "test_planted.py::test_planted"])
+@cases(
+    "place",
+    {"folder": ("",), "file": ("test_planted.py",), "test": ("test_planted.py::test_planted",)},
+    n2=("folder",),
+)
 def test_a_path_inside_a_folder_of_results_is_refused(
     suite: Suite, pytester: pytest.Pytester, planted: Path, place: str
 ) -> None:
@@ -239,6 +255,7 @@ def test_a_path_inside_a_folder_of_results_is_refused(
     assert not (suite.root / "ran").exists()
 
 
+@ALIKE
 def test_kept_stages_are_not_collected(suite: Suite, pytester: pytest.Pytester, planted: Path) -> None:
     """Also where somebody has put the root of the stages among the tests."""
     kept = next((suite.stage_root / "kept").rglob("test_planted.py"))

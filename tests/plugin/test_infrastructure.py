@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
 
+@ALIKE
 def test_a_stage_that_is_not_provisioned(suite: Suite) -> None:
     suite.write({"space/file": "x", "gone/file": "y"})
     ran = suite.run("""
@@ -73,6 +76,7 @@ def test_isolation_that_is_refused(suite: Suite) -> None:
     assert not (ran.run.path / "rollouts").exists()
 
 
+@ALIKE
 def test_a_program_that_is_not_started(suite: Suite) -> None:
     suite.write({"space/data": "not a program\n"})
     ran = suite.run("""
@@ -172,6 +176,7 @@ def test_agents_that_say_or_show_that_they_are_broken(suite: Suite) -> None:
     assert "with forgeable infra as 0: 0.6 over 5" in ran.block()
 
 
+@ALIKE
 def test_evidence_that_is_not_recorded(suite: Suite) -> None:
     """The folder of an attempt, its changes, its score, and the journal of results: each made unwritable in turn."""
     ran = suite.run(

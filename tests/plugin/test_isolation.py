@@ -11,7 +11,7 @@ import pytest
 
 from pytest_rollout.bundle import Control
 from pytest_rollout.executors.landlock import landlock_version
-from tests.plugin.support import left_of_stages
+from tests.plugin.support import ALIKE, left_of_stages
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
@@ -78,6 +78,7 @@ ROOT = os.geteuid() == 0
 DOCKERLIKE = Path(__file__).parents[1] / "dockerlike.py"
 
 
+@ALIKE
 def test_without_bubblewrap(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     only_program(suite, monkeypatch, None)
     ran = suite.run(SOURCE, FIRST, conftest=NO_WHEEL)
@@ -86,6 +87,7 @@ def test_without_bubblewrap(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> No
     assert left_of_stages(suite) == []
 
 
+@ALIKE
 def test_on_a_machine_that_refuses_namespaces(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     script = """
 [ "$1" = --version ] && echo bubblewrap 0.11.0 && exit
@@ -129,6 +131,7 @@ def dockerlike(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("dockerlike")
+@ALIKE
 def test_what_the_rung_of_a_container_does_not_enforce_is_refused_before_an_agent_starts(suite: Suite) -> None:
     ran = suite.run(TWO_NETWORKS)
     missing = ["network"] if ROOT else ["writes", "network"]
@@ -164,6 +167,7 @@ def test_where_isolation_is_preferred_it_runs_and_says_what_it_lacks(suite: Suit
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root passes closed folders")
+@ALIKE
 def test_an_agent_that_closes_the_results_and_the_stages(suite: Suite) -> None:
     """Without isolation it may; the next rollout, the summary and the next session go on."""
     suite.ini("rollout_isolation = none")

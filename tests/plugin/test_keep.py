@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -48,6 +50,7 @@ NAMES = ("passes", "fails", "infra", "fixture", "spawn")
     ],
 )
 @pytest.mark.parametrize("isolation", ["required", "none"])
+@ALIKE
 def test_kept_stages(suite: Suite, isolation: str, options: tuple[str, ...], kept: set[str]) -> None:
     suite.write({"space/file": "from the workspace\n"})
     ran = suite.run(SOURCE, f"--rollout-isolation={isolation}", *options)

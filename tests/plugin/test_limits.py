@@ -6,6 +6,7 @@ import pytest
 
 from pytest_rollout.executors.cgroups import find_homes
 from tests.plugin.conftest import Suite
+from tests.plugin.support import cases
 
 SOURCE = '''
     import pytest
@@ -66,12 +67,10 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("groups", [True, False], ids=["groups", "looks"])
+@cases("groups", {"groups": (True,), "looks": (False,)}, n2=("groups",))
 def test_each_limit_has_its_termination(suite: Suite, groups: bool) -> None:
     if groups and not {"memory", "pids", "cpu"} <= set(find_homes()):
         pytest.skip("this user can't make control groups here")
-    if suite.workers == "-n2" and not groups:
-        pytest.skip("workers do not change how processes are looked at")
     ran = suite.run(SOURCE, "--rollout-controls=none", conftest=None if groups else NO_GROUPS)
     assert {node: ran.bundle(node).termination for node in LIMITS} == LIMITS
     assert {node: ran.types[node] for node in LIMITS} == {

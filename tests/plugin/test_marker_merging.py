@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
@@ -68,6 +70,7 @@ def told(ran: Ran, node: str) -> dict[str, Any]:
     return facts | {"said": properties["said"].strip()}
 
 
+@ALIKE
 def test_the_nearest_wins(suite: Suite) -> None:
     suite.write({"module/file": "m", "class/file": "c"})
     ran = suite.run(SOURCE)
@@ -148,6 +151,7 @@ def test_what_is_merged_reaches_the_agent(suite: Suite) -> None:
     assert ran.bundle("test_it").pins.limits == {"wall": 50.0, "output": 200}
 
 
+@ALIKE
 def test_a_module_that_is_marked_holds_for_its_rollouts_only_by_request(suite: Suite) -> None:
     """A mark of the module on a test without ``bundle`` is refused, since it would silently do nothing."""
     ran = suite.run("""
@@ -165,6 +169,7 @@ def test_a_module_that_is_marked_holds_for_its_rollouts_only_by_request(suite: S
     assert "the marker 'rollout' is on a test that does not ask for the fixture 'bundle'" in ran.text + ran.errors
 
 
+@ALIKE
 def test_samples_of_a_parameter_are_refused_also_beside_those_of_the_function(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

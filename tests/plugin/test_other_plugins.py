@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import SUITE, left_of_stages, marker, processes, session
+from tests.plugin.support import ALIKE, SUITE, cases, left_of_stages, marker, processes, session
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -58,20 +58,21 @@ def run(suite: Suite, pytester: pytest.Pytester, *args: str, xdist: bool = True)
     return done
 
 
-@pytest.mark.parametrize(
+@cases(
     "args",
-    [
-        pytest.param(["-p", "no:junitxml"], id="no:junitxml"),
-        pytest.param(["-p", "no:cacheprovider"], id="no:cacheprovider"),
-        pytest.param(["-p", "no:logging"], id="no:logging"),
-        pytest.param(["-p", "no:skipping"], id="no:skipping"),
-        pytest.param(["-p", "no:subtests"], id="no:subtests"),
-        pytest.param(["-p", "no:threadexception", "-p", "no:unraisableexception"], id="no:exceptions"),
-        pytest.param(["-W", "error"], id="-W error"),
-        pytest.param(["--import-mode=importlib"], id="importlib"),
-        pytest.param(["-s"], id="-s"),
-        pytest.param(["--assert=plain"], id="--assert=plain"),
-    ],
+    {
+        "no:junitxml": (["-p", "no:junitxml"],),
+        "no:cacheprovider": (["-p", "no:cacheprovider"],),
+        "no:logging": (["-p", "no:logging"],),
+        "no:skipping": (["-p", "no:skipping"],),
+        "no:subtests": (["-p", "no:subtests"],),
+        "no:exceptions": (["-p", "no:threadexception", "-p", "no:unraisableexception"],),
+        "-W error": (["-W", "error"],),
+        "importlib": (["--import-mode=importlib"],),
+        "-s": (["-s"],),
+        "--assert=plain": (["--assert=plain"],),
+    },
+    n2=("no:junitxml", "no:logging", "-W error"),
 )
 def test_modes_of_pytest(suite: Suite, pytester: pytest.Pytester, args: list[str]) -> None:
     done = run(suite, pytester, *args)
@@ -83,6 +84,7 @@ def test_without_a_terminal(suite: Suite, pytester: pytest.Pytester) -> None:
     assert run(suite, pytester, "-p", "no:terminal").text == ""
 
 
+@ALIKE
 def test_without_xdist(suite: Suite, pytester: pytest.Pytester) -> None:
     """As in an environment where it is not installed."""
     done = run(suite, pytester, "-p", "no:xdist", xdist=False)
@@ -104,6 +106,7 @@ def test_a_report_of_pytest_html(suite: Suite, pytester: pytest.Pytester) -> Non
     assert "infra vacuous: the test looked at nothing of the bundle and recorded no check" in page
 
 
+@ALIKE
 def test_a_time_limit_of_pytest_timeout_ends_the_agent(suite: Suite, pytester: pytest.Pytester) -> None:
     pytest.importorskip("pytest_timeout")
     word = marker()

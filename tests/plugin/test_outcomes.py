@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -107,6 +109,7 @@ def test_scores(suite: Suite) -> None:
     assert ran.status == 75
 
 
+@ALIKE
 def test_a_plain_assertion_is_a_hard_gate(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -175,6 +178,7 @@ def test_a_plain_assertion_is_a_hard_gate(suite: Suite) -> None:
     ]
 
 
+@ALIKE
 def test_unreadable_evidence_is_the_candidates(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -282,6 +286,7 @@ def test_how_the_agent_ended(suite: Suite) -> None:
     assert ran.status == 1
 
 
+@ALIKE
 def test_a_completed_agent_and_score_on(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -83,6 +85,7 @@ def test_overriding_the_agent(suite: Suite) -> None:
     assert ran.bundle("test_it[callable]").stdout.kept == 4
 
 
+@ALIKE
 def test_an_override_that_wraps_the_agent_of_the_command_line(suite: Suite) -> None:
     ran = suite.run(
         """
@@ -102,6 +105,7 @@ def test_an_override_that_wraps_the_agent_of_the_command_line(suite: Suite) -> N
     assert ran.verdicts == {"test_it": ("passed", None, 1.0)}
 
 
+@ALIKE
 def test_overrides_that_can_not_be_used(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.plugin.support import ALIKE, cases
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -62,29 +62,27 @@ def source(body: str) -> str:
 KEYS = 19
 
 
-@pytest.mark.parametrize(
-    ("what", "outcome"),
-    [
-        pytest.param("assert bundle.exists('a')\nassert VALUES[key] is [key], VALUES[key]", "failed", id="message"),
-        pytest.param("assert bundle.exists('b'), [VALUES[key]]", "failed", id="list message"),
-        pytest.param("record_property('key', VALUES[key])\nassert bundle.exists('a')", "passed", id="record_property"),
-        pytest.param(
-            "request.node.user_properties.append(('key', VALUES[key]))\nassert bundle.exists('a')",
-            "passed",
-            id="user_properties",
-        ),
-        pytest.param(
-            "request.node.user_properties.append((VALUES[key], 1))\nassert bundle.exists('a')",
-            "passed",
-            id="user property name",
-        ),
-        pytest.param("bundle.exists('a')\npytest.skip(str(key) + '\\udcff')", "infra", id="skip"),
-        pytest.param("assert bundle.exists('a')\npytest.skip(str(key) + '\\udcff')", "failed", id="skip at a find"),
-        pytest.param("raise RuntimeError(VALUES[key], bundle.exists('a'))", "infra", id="error"),
-        pytest.param("print(ascii(key))\nbundle.exists('a')\nraise KeyError(VALUES[key])", "infra", id="key"),
-        pytest.param("assert bundle.exists('a')\nraise KeyError(VALUES[key])", "failed", id="key at a find"),
-    ],
-)
+REPORTS = {
+    "message": ("assert bundle.exists('a')\nassert VALUES[key] is [key], VALUES[key]", "failed"),
+    "list message": ("assert bundle.exists('b'), [VALUES[key]]", "failed"),
+    "record_property": ("record_property('key', VALUES[key])\nassert bundle.exists('a')", "passed"),
+    "user_properties": (
+        "request.node.user_properties.append(('key', VALUES[key]))\nassert bundle.exists('a')",
+        "passed",
+    ),
+    "user property name": (
+        "request.node.user_properties.append((VALUES[key], 1))\nassert bundle.exists('a')",
+        "passed",
+    ),
+    "skip": ("bundle.exists('a')\npytest.skip(str(key) + '\\udcff')", "infra"),
+    "skip at a find": ("assert bundle.exists('a')\npytest.skip(str(key) + '\\udcff')", "failed"),
+    "error": ("raise RuntimeError(VALUES[key], bundle.exists('a'))", "infra"),
+    "key": ("print(ascii(key))\nbundle.exists('a')\nraise KeyError(VALUES[key])", "infra"),
+    "key at a find": ("assert bundle.exists('a')\nraise KeyError(VALUES[key])", "failed"),
+}
+
+
+@cases("what, outcome", REPORTS, n0=("message", "user property name", "error"), n2=REPORTS)  # reports travel
 def test_objects_in_reports(suite: Suite, what: str, outcome: str) -> None:
     body = textwrap.indent(what, "    ")
     ran = suite.run(source(f"@every\ndef test_it(bundle, request, record_property, key):\n{body}\n"))
@@ -94,6 +92,7 @@ def test_objects_in_reports(suite: Suite, what: str, outcome: str) -> None:
     assert len(ran.cases) == KEYS
 
 
+@ALIKE
 def test_objects_in_the_reward(suite: Suite) -> None:
     ran = suite.run(
         source("""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.plugin.support import ALIKE, cases
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -28,14 +28,15 @@ AGENTS = """
     """
 
 
-@pytest.mark.parametrize(
-    ("ini", "options", "marked", "unmarked"),
-    [
-        pytest.param((), ("--rollout-agent=line",), "line", "line", id="line"),
-        pytest.param(("rollout_agent = ini",), (), "marker", "ini", id="ini"),
-        pytest.param(("rollout_agent = ini",), ("--rollout-agent=line",), "line", "line", id="line and ini"),
-        pytest.param((), ("--rollout-agent=echo other > a",), "other", "other", id="a command"),
-    ],
+@cases(
+    "ini, options, marked, unmarked",
+    {
+        "line": ((), ("--rollout-agent=line",), "line", "line"),
+        "ini": (("rollout_agent = ini",), (), "marker", "ini"),
+        "line and ini": (("rollout_agent = ini",), ("--rollout-agent=line",), "line", "line"),
+        "a command": ((), ("--rollout-agent=echo other > a",), "other", "other"),
+    },
+    n2=("line and ini",),
 )
 def test_agents(suite: Suite, ini: tuple[str, ...], options: tuple[str, ...], marked: str, unmarked: str) -> None:
     suite.write({"rollout.toml": AGENTS})
@@ -46,6 +47,7 @@ def test_agents(suite: Suite, ini: tuple[str, ...], options: tuple[str, ...], ma
     assert wrote == {"test_marked": f"{marked}\n", "test_unmarked": f"{unmarked}\n"}
 
 
+@ALIKE
 def test_no_agent_at_all(suite: Suite) -> None:
     suite.write({"rollout.toml": AGENTS})
     ran = suite.run(SOURCE)
@@ -53,14 +55,15 @@ def test_no_agent_at_all(suite: Suite) -> None:
     assert "no agent is named for this task; in " in ran.text + ran.errors
 
 
-@pytest.mark.parametrize(
-    ("ini", "options", "marked", "unmarked"),
-    [
-        pytest.param((), (), 2, 1, id="marker"),
-        pytest.param(("rollout_samples = 3",), (), 2, 3, id="ini"),
-        pytest.param(("rollout_samples = 3",), ("--rollout-samples=4",), 4, 4, id="line"),
-        pytest.param((), ("--rollout-samples=1",), 1, 1, id="line says one"),
-    ],
+@cases(
+    "ini, options, marked, unmarked",
+    {
+        "marker": ((), (), 2, 1),
+        "ini": (("rollout_samples = 3",), (), 2, 3),
+        "line": (("rollout_samples = 3",), ("--rollout-samples=4",), 4, 4),
+        "line says one": ((), ("--rollout-samples=1",), 1, 1),
+    },
+    n2=("line",),
 )
 def test_samples(suite: Suite, ini: tuple[str, ...], options: tuple[str, ...], marked: int, unmarked: int) -> None:
     suite.ini("rollout_agent = echo x > a", *ini)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plugin.support import background, last_run
+from tests.plugin.support import ALIKE, background, last_run
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 RIGHT = {"work/m.py": "def sq(a):\n    return None\n", "right/m.py": "def sq(a):\n    return a * a\n"}
 
 
+@ALIKE
 def test_data_that_can_be_read_once_is_there_for_the_test(suite: Suite) -> None:
     suite.write({**RIGHT, "cases.csv": "2,4\n3,9\n"})
     ran = suite.run("""
@@ -162,6 +163,7 @@ def test_what_a_control_run_prints_is_shown_nowhere(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("how", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit(3)", "pytest.exit('enough')"])
+@ALIKE
 def test_a_control_run_that_ends_its_process_shows_nothing(suite: Suite, how: str) -> None:
     ran = suite.run(f"""
         import os
@@ -227,6 +229,7 @@ def _until(true: object) -> None:
         time.sleep(0.05)
 
 
+@ALIKE
 def test_a_wider_fixture_with_parameters_is_put_away_once(suite: Suite) -> None:
     ran = suite.run(
         """
@@ -245,11 +248,11 @@ def test_a_wider_fixture_with_parameters_is_put_away_once(suite: Suite) -> None:
             assert bundle.exists("a")
     """.replace("ROOT", suite.root.name)
     )
-    if suite.workers == "-n0":
-        assert ran.verdicts == {f"test_wide[{name}]": ("passed", None, 1.0) for name in "AB"}
+    assert ran.verdicts == {f"test_wide[{name}]": ("passed", None, 1.0) for name in "AB"}
     assert ran.status == 0
 
 
+@ALIKE
 def test_what_a_trial_started_ends_with_it(suite: Suite) -> None:
     word = f"876.{os.getpid()}"
     ran = suite.run(f"""

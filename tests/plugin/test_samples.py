@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.support import ALIKE, cases
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
@@ -43,6 +45,7 @@ def test_samples_of_the_marker(suite: Suite) -> None:
     assert [ran.bundle(f"test_many[s{k}]").pins.seed for k in range(3)] == [100, 101, 102]
 
 
+@ALIKE
 def test_the_command_line_wins_over_the_marker(suite: Suite) -> None:
     suite.ini("rollout_samples = 4")
     ran = suite.run(SEEDS, "--rollout-samples=2")
@@ -51,6 +54,7 @@ def test_the_command_line_wins_over_the_marker(suite: Suite) -> None:
     assert nodes(ran) == ["test_many", "test_unmarked"]
 
 
+@ALIKE
 def test_the_marker_wins_over_the_ini_file(suite: Suite) -> None:
     suite.ini("rollout_samples = 2")
     ran = suite.run(SEEDS, "-k", "many or unmarked")
@@ -106,6 +110,7 @@ def test_with_parametrize_and_classes(suite: Suite) -> None:
     assert ran.status == 0
 
 
+@ALIKE
 def test_keywords_and_deselection(suite: Suite) -> None:
     ran = suite.run(SEEDS, "-k", "s1")
     assert nodes(ran) == ["test_many[s1]"]
@@ -169,7 +174,7 @@ IDS = [
 ]
 
 
-@pytest.mark.parametrize("samples", [1, 2])
+@cases("samples", {"one": (1,), "two": (2,)}, n2=("two",))
 def test_folders_are_portable_and_unique(suite: Suite, samples: int) -> None:
     ran = suite.run(f"""
         import pytest
@@ -193,6 +198,7 @@ def test_folders_are_portable_and_unique(suite: Suite, samples: int) -> None:
     assert len({result.task for result in ran.loaded.results}) == len(IDS)
 
 
+@ALIKE
 def test_an_id_of_the_marker(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.plugin.support import attempt, refused
+from tests.plugin.support import ALIKE, attempt, refused
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
@@ -181,6 +181,7 @@ NAMES = """
 """
 
 
+@ALIKE
 def test_a_name_that_holds_a_secret_is_refused(suite: Suite) -> None:
     problem = "the name of the test, or its task's id, holds a secret (TASK_TOKEN), and names are shown\n"
     hint = "Give the parameter an id, with pytest.param(…, id=…) or ids=…, or the task another one."
@@ -197,6 +198,7 @@ NAMED_CHECK = """
 """
 
 
+@ALIKE
 def test_a_check_that_is_named_by_a_secret_is_known_by_its_kept_facts(suite: Suite) -> None:
     suite.write({"solve.sh": "true\n"})
     first, second = suite.run(NAMED_CHECK), suite.run(NAMED_CHECK)

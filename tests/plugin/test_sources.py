@@ -7,6 +7,8 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -59,6 +61,7 @@ def test_an_agent_works_with_git_and_finds_no_history(suite: Suite) -> None:
     assert len(list((suite.stage_root / "sources").glob("git-*/tree"))) == 1
 
 
+@ALIKE
 def test_an_archive(suite: Suite) -> None:
     suite.write({"code/calc.py": "def add(a, b):\n    return a - b\n"})
     with tarfile.open(suite.root / "code.tar.gz", "w:gz") as made:
@@ -76,6 +79,7 @@ def test_an_archive(suite: Suite) -> None:
     assert ran.bundle("test_it").pins.environment_commit is None
 
 
+@ALIKE
 def test_what_is_wrong_with_a_source_is_told_before_anything_runs(suite: Suite) -> None:
     repository(suite)
     suite.write({"broken.zip": "no archive"})
@@ -105,6 +109,7 @@ def test_what_is_wrong_with_a_source_is_told_before_anything_runs(suite: Suite) 
     assert "test_suite.py::test_far: Git('file:///none/at/all.git', 'HEAD') can't be fetched: " in told
 
 
+@ALIKE
 def test_to_collect_fetches_nothing(suite: Suite) -> None:
     ran = suite.run(
         """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -55,6 +57,7 @@ def test_a_teardown_that_fails_after_scoring(suite: Suite) -> None:
     assert ran.status == 75
 
 
+@ALIKE
 def test_a_reward_that_comes_after_the_verdict(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -87,6 +90,7 @@ def test_a_reward_that_comes_after_the_verdict(suite: Suite) -> None:
     assert ran.status == 0
 
 
+@ALIKE
 def test_a_teardown_alone_does_not_change_the_exit_status(suite: Suite) -> None:
     ran = suite.run("""
         import pytest

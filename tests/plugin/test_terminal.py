@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
@@ -56,8 +58,7 @@ def results_line(ran: Ran) -> str:
     return f".rollout/runs/{ran.run.name}"
 
 
-def test_the_closing_block(suite: Suite) -> None:
-    ran = suite.run(MIXED)
+def closing_block_is_whole(ran: Ran) -> None:
     assert ran.block() == [
         "7 rollouts: 1 passed, 2 failed, 4 infra",
         "infra: 2 evaluator (forgeable), 1 spawn (forgeable), 1 vacuous",
@@ -70,6 +71,13 @@ def test_the_closing_block(suite: Suite) -> None:
     ]
 
 
+def no_line_of_ours_is_wider_than_80_columns_but_for_messages(ran: Ran) -> None:
+    pytests = ("rootdir: ", "- generated xml file: ")
+    messages = ("  1 × ", "  2 × ", "infra spawn: ")
+    assert [line for line in ran.lines if len(line) > 80 and not line.startswith((*pytests, *messages))] == []
+
+
+@ALIKE
 def test_the_closing_block_of_a_good_run(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -85,6 +93,7 @@ def test_the_closing_block_of_a_good_run(suite: Suite) -> None:
     ]
 
 
+@ALIKE
 def test_the_closing_block_without_isolation(suite: Suite) -> None:
     ran = suite.run(
         """
@@ -105,6 +114,7 @@ def test_the_closing_block_without_isolation(suite: Suite) -> None:
     ]
 
 
+@ALIKE
 def test_many_causes(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -168,6 +178,7 @@ def test_the_header_counts_samples_and_names_what_a_class_multiplies(suite: Suit
         ([f"echo {'long ' * 20}", f"echo {'wide ' * 20}"], "2 agents"),
     ],
 )
+@ALIKE
 def test_the_header_names_agents_as_far_as_80_columns_reach(suite: Suite, agents: list[str], shown: str) -> None:
     ran = suite.run(f"""
         import pytest
@@ -186,6 +197,7 @@ def test_the_header_names_agents_as_far_as_80_columns_reach(suite: Suite, agents
     assert len(header(ran)[0]) <= 80
 
 
+@ALIKE
 def test_collect_only_shows_what_would_run(suite: Suite) -> None:
     ran = suite.run(MIXED, "--collect-only")
     assert (ran.status, ran.run, ran.results) == (0, None, {})
@@ -193,6 +205,7 @@ def test_collect_only_shows_what_would_run(suite: Suite) -> None:
     assert header(ran) == ["rollout: 7 agent runs of 7 tasks, 2 agents"]
 
 
+@ALIKE
 def test_quiet(suite: Suite) -> None:
     ran = suite.run(MIXED, "-q")
     assert header(ran) == []
@@ -200,6 +213,7 @@ def test_quiet(suite: Suite) -> None:
     assert re.fullmatch(r"2 failed, 2 passed, 4 errors in [\d.]+s", ran.lines[-1])
 
 
+@ALIKE
 def test_very_quiet(suite: Suite) -> None:
     ran = suite.run(MIXED, "-qq")
     assert header(ran) == []
@@ -247,8 +261,10 @@ def test_the_short_summary(suite: Suite) -> None:
     )
 
 
-def test_the_sections_of_a_failure(suite: Suite) -> None:
+def test_the_sections_of_failures_and_the_closing_block(suite: Suite) -> None:
     ran = suite.run(MIXED)
+    closing_block_is_whole(ran)
+    no_line_of_ours_is_wider_than_80_columns_but_for_messages(ran)
     worker = re.compile(r"^\[gw\d\] .*\n", re.MULTILINE)
     sections = """\
 ------------------- rollout: agent stdout (tail of 5 bytes) --------------------
@@ -293,13 +309,7 @@ test_suite.py:19: AssertionError
     )
 
 
-def test_no_line_of_ours_is_wider_than_80_columns_but_for_messages(suite: Suite) -> None:
-    ran = suite.run(MIXED)
-    pytests = ("rootdir: ", "- generated xml file: ")
-    messages = ("  1 × ", "  2 × ", "infra spawn: ")
-    assert [line for line in ran.lines if len(line) > 80 and not line.startswith((*pytests, *messages))] == []
-
-
+@ALIKE
 def test_colour(suite: Suite) -> None:
     plain = suite.run(MIXED, "--color=no")
     assert "\x1b" not in plain.text

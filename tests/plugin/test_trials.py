@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.plugin.support import ALIKE
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
@@ -17,6 +17,7 @@ SQUARES = {
 RIGHT = "echo 'def sq(a): return a*a' > m.py"
 
 
+@ALIKE
 def test_names_of_checks_that_come_from_data_beside_the_test(suite: Suite) -> None:
     source = f"""
         import json
@@ -70,6 +71,7 @@ def test_names_of_checks_that_come_from_the_seed(suite: Suite) -> None:
     )  # one for each seed, and one that says that they differ
 
 
+@ALIKE
 def test_a_crash_with_one_seed_is_tried_with_that_seed(suite: Suite) -> None:
     suite.write(SQUARES)
     ran = suite.run(f"""
@@ -83,6 +85,7 @@ def test_a_crash_with_one_seed_is_tried_with_that_seed(suite: Suite) -> None:
     assert ran.verdicts == {"test_it[s0]": ("passed", None, 1.0), "test_it[s1]": ("infra", "evaluator", None)}
 
 
+@ALIKE
 def test_facts_that_a_limit_made_are_neither_used_nor_kept(suite: Suite) -> None:
     suite.write({"right.sh": "echo right > a\n"})
     source = """
@@ -109,6 +112,7 @@ def test_facts_that_a_limit_made_are_neither_used_nor_kept(suite: Suite) -> None
     assert json.loads(found.read_text("utf-8"))["oracle"]["end"] == "passed"
 
 
+@ALIKE
 def test_a_limit_of_pytest_timeout_is_that_of_the_test_alone(suite: Suite) -> None:
     suite.write({"right.sh": "echo 1 > a\n"})
     ran = suite.run(
@@ -131,6 +135,7 @@ def test_a_limit_of_pytest_timeout_is_that_of_the_test_alone(suite: Suite) -> No
     assert ran.verdicts == {"test_slow_enough": ("passed", None, 1.0), "test_crashes": ("failed", None, 0.0)}
 
 
+@ALIKE
 def test_a_control_run_that_pytest_timeout_ended_shows_nothing(suite: Suite) -> None:
     ran = suite.run(
         """
@@ -166,6 +171,7 @@ INCREMENTAL = """
 """
 
 
+@ALIKE
 def test_hooks_of_the_suite_hear_nothing_of_a_control_run(suite: Suite) -> None:
     source = """
         import pytest
@@ -187,6 +193,7 @@ def test_hooks_of_the_suite_hear_nothing_of_a_control_run(suite: Suite) -> None:
     assert ran.status == 0
 
 
+@ALIKE
 def test_what_a_test_does_to_itself_in_a_control_run_stays_there(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -209,9 +216,8 @@ def test_what_a_test_does_to_itself_in_a_control_run_stays_there(suite: Suite) -
     assert ran.counts == {"passed": 1}
 
 
+@ALIKE
 def test_properties_of_the_whole_suite_are_those_of_the_tests(suite: Suite) -> None:
-    if suite.workers != "-n0":
-        pytest.skip("workers have no properties of the whole suite")
     suite.run("""
         import pytest
 
@@ -228,6 +234,7 @@ def test_properties_of_the_whole_suite_are_those_of_the_tests(suite: Suite) -> N
     assert 'empty="yes"' not in report
 
 
+@ALIKE
 def test_a_method_of_unittest_is_refused(suite: Suite) -> None:
     ran = suite.run(
         """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.plugin.support import ALIKE
+
 if TYPE_CHECKING:
     from tests.plugin.conftest import Suite
 
@@ -73,6 +75,7 @@ def test_marks_of_xfail(suite: Suite) -> None:
     assert ran.status == 75
 
 
+@ALIKE
 def test_marks_of_xfail_alone_do_not_change_the_exit_status(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
