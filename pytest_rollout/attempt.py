@@ -26,6 +26,7 @@ from pytest_rollout.bundle import (
     Identity,
     Pins,
     Times,
+    bounded,
 )
 from pytest_rollout.capacity import Capacity, Places
 from pytest_rollout.enforced import controls_of
@@ -230,7 +231,9 @@ def _run(
         captured=(captured[0], captured[1]),
         times=Times(started=started, ended=utc_now(), duration=ended.duration, waited=attempt.waited),
         changes=collected.changes,
-        findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken)),
+        findings=bounded(
+            (*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken))
+        ),
         invalid_actions=len(broken) if task.protect else None,
         warnings=(baseline.note,) if baseline.note else (),
     )

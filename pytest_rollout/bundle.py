@@ -7,6 +7,8 @@ A figure that was not measured is ``None``: unknown is never zero. The fixture `
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -25,6 +27,7 @@ __all__ = [
     "Pins",
     "Times",
     "Usage",
+    "bounded",
 ]
 
 SCHEMA_VERSION = 1
@@ -173,6 +176,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
     path: str | None = None
+
+
+def bounded(findings: Iterable[Finding], most: int = 200) -> tuple[Finding, ...]:
+    """The first findings of each code, and one more that counts the others: an agent can bring about any number."""
+    seen, kept = Counter[str](), list[Finding]()
+    for finding in findings:
+        seen[finding.code] += 1
+        if seen[finding.code] <= most:
+            kept.append(finding)
+    more = [(code, number - most) for code, number in seen.items() if number > most]
+    return (*kept, *(Finding(code=code, message=f"{number:,} more findings of this kind") for code, number in more))
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

@@ -363,6 +363,19 @@ def test_dropped_output_is_a_finding(bench: Bench, lab: Lab) -> None:
 # Protected paths, and judging
 
 
+def test_any_number_of_odd_files_makes_few_findings(bench: Bench, make_fake: Callable[..., FakeExecutor]) -> None:
+    def act(stage: Stage, command: Command, stdout: Capture) -> int:
+        (Path(stage.path) / "000").touch()
+        for number in range(1, 250):
+            os.link(Path(stage.path) / "000", Path(stage.path) / f"{number:03}")
+        return 0
+
+    found = record(bench.run("true", make_fake(act)))
+    assert len(found.changes) == 250
+    assert [finding.path for finding in found.findings] == [*(f"{number:03}" for number in range(200)), None]
+    assert found.findings[-1] == Finding(code="hardlink", message="50 more findings of this kind")
+
+
 def test_changes_to_protected_paths_are_counted_and_told(bench: Bench, lab: Lab) -> None:
     workspace = lab.workspace({"tests/a": "1", "tests/deep/b": "1", "setup.cfg": "1", "mine": "1"})
     task = Task(id="t", workspace=Folder(path=str(workspace)), protect=("tests/**", "setup.cfg", "nothing"))
