@@ -15,6 +15,7 @@ from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.control import Control, Facts
 from pytest_rollout.errors import EvidenceError, InfraError
 from pytest_rollout.evidence import Bundle
+from pytest_rollout.lastresort import last_resort
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
@@ -54,7 +55,7 @@ class State:
         self.evaluator_revision: str | None = None
         self.audit: AuditVerdict | None = None
         self.notes: list[str] = []  # what a reader of the result has to know of its control runs
-        self.clock = BodyClock(_seconds(self.task))
+        self.clock = BodyClock(_seconds(self.task), last_resort() if trial is None else None)
 
     def take(self, task: Task) -> None:
         """The task that the suite's own fixture gave."""

@@ -231,9 +231,7 @@ def _run(
         captured=(captured[0], captured[1]),
         times=Times(started=started, ended=utc_now(), duration=ended.duration, waited=attempt.waited),
         changes=collected.changes,
-        findings=bounded(
-            (*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken))
-        ),
+        findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken)),
         invalid_actions=len(broken) if task.protect else None,
         warnings=(baseline.note,) if baseline.note else (),
     )
@@ -291,6 +289,7 @@ def _record(
     captured: tuple[Captured, Captured],
     times: Times,
     invalid_actions: int | None,
+    findings: tuple[Finding, ...],
     **evidence: Any,
 ) -> BundleRecord:
     episode = request.episode
@@ -315,6 +314,7 @@ def _record(
         audit=request.audit,
         controls=controls_of(episode.task, executor, ended, captured),
         tree_dead=ended.tree_dead,
+        findings=bounded(findings),
         stdout=captured[0],
         stderr=captured[1],
         **evidence,

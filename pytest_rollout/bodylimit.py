@@ -3,7 +3,7 @@
 A signal whose handler raises ends the body. Two clocks send it: a thread that watches the time, and the
 kernel's timer of CPU time, because no thread runs while a regular expression backtracks without end.
 The signal is SIGVTALRM: pytest-timeout takes SIGALRM. The time of trusted evaluations, which have a
-limit of their own, does not count.
+limit of their own, does not count. What looks at no signals meets the last resort.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from pytest_rollout.lastresort import LastResort
 
 __all__ = ["BodyClock", "BodyLimit"]
 
@@ -32,8 +34,9 @@ class FixtureLimit(BodyLimit, Exception):
 class BodyClock:
     """Counts the seconds of one body and ends it; works in the main thread only, where tests run."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, last: LastResort | None = None) -> None:
         self.seconds = seconds
+        self._last = last
         self._left = seconds
         self._since: float | None = None  # when the clock was last started; None while it stands still
         self._changed = threading.Condition()
@@ -60,7 +63,7 @@ class BodyClock:
             yield
         finally:
             self._stop()
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            self._clear_timers()
             signal.signal(signal.SIGVTALRM, before)
 
     def start(self) -> None:
@@ -79,7 +82,7 @@ class BodyClock:
             if was is not None:
                 self._left -= time.monotonic() - was
                 self._since = None
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                self._clear_timers()
                 self._changed.notify()
         try:
             yield
@@ -93,6 +96,13 @@ class BodyClock:
     def _set_timer(self) -> None:
         """Fire when so much CPU time is used, which is not before so much time has passed on the clock."""
         signal.setitimer(signal.ITIMER_VIRTUAL, min(max(self._left, _SOON), _LONGEST), _AGAIN)
+        if self._last is not None:
+            self._last.arm(self._left, self.seconds)
+
+    def _clear_timers(self) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if self._last is not None:
+            self._last.disarm()
 
     def _stop(self) -> None:
         self._round = None  # first of all: no signal ends anything from here on
@@ -115,4 +125,6 @@ class BodyClock:
         __tracebackhide__ = True  # pytest shows the suite's line, not ours
         if self._round is not None and self._since is not None:
             self.fired = True
+            if self._last is not None:  # this code does look at signals
+                self._last.arm(0.0, self.seconds)
             raise self._kind(f"the body of the test took longer than {self.seconds:g} s")

@@ -42,7 +42,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                 "evaluated",
                 "outcome",
             ),
-            *("reward", "control", "bodylimit", "processes", "apart", "redaction"),
+            *("reward", "control", "bodylimit", "lastresort", "processes", "apart", "redaction"),
         ),
         (),
     ),

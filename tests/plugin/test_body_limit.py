@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.plugin.support import ALIKE, PLUGINS, session
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.plugin.conftest import Suite
 
-pytestmark = pytest.mark.parametrize(
-    "workers", ["-n0"], indirect=True
-)  # what is decided here is decided in a worker alike
 
-
+@ALIKE
 def test_a_body_that_does_not_end(suite: Suite) -> None:
     ran = suite.run("""
         import re
@@ -65,6 +66,7 @@ def test_a_body_that_does_not_end(suite: Suite) -> None:
         )
 
 
+@ALIKE
 def test_fixtures_that_read_the_evidence_count_too(suite: Suite) -> None:
     ran = suite.run("""
         import re
@@ -100,6 +102,7 @@ def test_fixtures_that_read_the_evidence_count_too(suite: Suite) -> None:
     assert ran.types["test_short"] == ("failure", "check_crashed")
 
 
+@ALIKE
 def test_a_limit_that_the_body_swallows_counts_all_the_same(suite: Suite) -> None:
     ran = suite.run("""
         import time
@@ -125,6 +128,7 @@ def test_a_limit_that_the_body_swallows_counts_all_the_same(suite: Suite) -> Non
     assert ran.score("test_swallows").message.startswith(message)
 
 
+@ALIKE
 def test_evaluations_do_not_count(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -144,6 +148,7 @@ def test_evaluations_do_not_count(suite: Suite) -> None:
     )
 
 
+@ALIKE
 def test_a_candidate_does_not_say_how_many_evaluations_there_are(suite: Suite) -> None:
     ran = suite.run("""
         import pytest
@@ -162,3 +167,38 @@ def test_a_candidate_does_not_say_how_many_evaluations_there_are(suite: Suite) -
     message = "the test raised BodyLimit: the evaluations of this rollout took longer than 1 s together"
     assert score.message.startswith(message)
     assert 0 < len(score.checks) < 27
+
+
+ENDLESS = """
+    import pytest
+    from pytest_rollout import Limits
+
+    pytestmark = pytest.mark.rollout(agent="echo 1 > a", limits=Limits(body="200ms"))
+
+    def test_before(bundle):
+        assert bundle.exists("a")
+
+    def test_in_c(bundle):
+        assert bundle.exists("a") and sum(range(10**15)) == 1
+
+    def test_after(bundle):
+        assert bundle.exists("a")
+"""
+SOON = """
+    import pytest_rollout.lastresort
+
+    pytest_rollout.lastresort._LEAST = 0.5
+"""
+
+
+def test_code_that_looks_at_no_signals_ends_with_its_process(suite: Suite, pytester: pytest.Pytester) -> None:
+    suite.write({"test_suite.py": ENDLESS, "conftest.py": SOON})
+    done = session(pytester, *PLUGINS, suite.workers)
+    found = {node: (result.outcome, result.kind, result.forgeable) for node, result in done.results.items()}
+    passed = ("passed", None, False)
+    if suite.workers == "-n0":
+        assert (done.status, found) == (-signal.SIGPROF, {"test_before": passed})
+    else:
+        lost = ("infra", "worker", True)
+        assert (done.status, found) == (75, {"test_before": passed, "test_in_c": lost, "test_after": passed})
+    assert re.search(r'test_suite\.py", line 11 in test_in_c$', done.errors, re.M)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.plugin.support import ALIKE
 
 if TYPE_CHECKING:
     from tests.plugin.conftest import Ran, Suite
 
-pytestmark = pytest.mark.parametrize(
-    "workers", ["-n0"], indirect=True
-)  # what is decided here is decided in a worker alike
+pytestmark = ALIKE
 
 
 def notes(ran: Ran) -> list[str]:
