@@ -123,6 +123,7 @@ def _value(trees: Trees, name: str, answer: int, ended: Exec, room: Room) -> Any
     except EvidenceError as error:
         raise CandidateError(error.message) from None
     if message is None:
+        trees.check_python(tests=False)
         raise CandidateError(f"{name} gave no result: {_why(ended)}")
     if not isinstance(message, dict) or message.get("ok") not in (True, False):
         raise CandidateError(f"{name} gave a result of another form")

@@ -133,6 +133,8 @@ def _judged(trees: Trees, wanted: Sequence[str], ended: Exec, report: int, *, on
             found = {**found, **told}  # messages are cut; the names of tests are compared
         if not in_process and isinstance(found, dict):
             _check_use(found)
+        if found is None:
+            trees.check_python(tests=True)
         problem = _take(found, wanted, only, tests, messages) if found is not None else _no_report(ended)
     except EvidenceError as error:
         problem = error.message

@@ -35,15 +35,19 @@ _NEEDED = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation needs to see: ``binds``, the folders of packages outside the prefix, and a PATH."""
+    """What an evaluation needs to see: ``binds``, the folders of packages outside the prefix, and a PATH.
+
+    ``program`` is ``sys.executable`` by a name that the binds have.
+    """
 
     binds: tuple[Bind, ...]
     packages: tuple[str, ...]
     path: str
+    program: str
 
     def argv(self, *words: str, mounted: bool) -> tuple[str, ...]:
         """The words that run a guest: no site of the user's, no bytecode written, no ``''`` on the path."""
-        return (sys.executable, "-I", "-B", "-c", _START if mounted else _START_UNMOUNTED, *words)
+        return (self.program, "-I", "-B", "-c", _START if mounted else _START_UNMOUNTED, *words)
 
     def shows(self, path: Path) -> str | None:
         """The bound folder that ``path`` lies in, or None."""
@@ -61,7 +65,13 @@ def own_interpreter() -> Interpreter:
     except ConfigError as error:
         raise EvaluatorError(error.message, hint="Run pytest from a virtual environment of its own.") from None
     guest = Bind(source=str(_PACKAGE), target=f"{_INSIDE}/{_PACKAGE.name}")
-    return Interpreter(binds=(*binds, guest), packages=tuple(outside), path=join_path(binds))
+    return Interpreter(binds=(*binds, guest), packages=tuple(outside), path=join_path(binds), program=_program())
+
+
+def _program() -> str:
+    """``sys.executable``, which begins at the current folder where Python was started as ``../venv/bin/python``."""
+    plain = os.path.normpath(sys.executable)
+    return plain if os.path.exists(plain) and os.path.samefile(plain, sys.executable) else sys.executable
 
 
 def _folder_of(name: str) -> str | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 
 from pytest_rollout.errors import CandidateError, EvaluatorError, SpawnError
 from pytest_rollout.evaluated import Exec
+from pytest_rollout.evaluation.interpreter import own_interpreter
 from pytest_rollout.evaluation.trees import Hidden, Trees
 from pytest_rollout.executors.memory import memory_file
 from pytest_rollout.executors.protocol import Stage
@@ -89,6 +91,8 @@ def _argv(command: Sequence[str] | str) -> tuple[str, ...]:
     if isinstance(command, str) and command.strip() and "\0" not in command:
         command = ("sh", "-c", command)
     words = tuple(command) if isinstance(command, list | tuple) else ()
+    if words and words[0] == sys.executable:
+        words = (own_interpreter().program, *words[1:])
     if not words or not words[0] or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise EvaluatorError(f"{command!r} is not a command: a text for sh -c, or a list of words", asked=True)
     sizes = [len(os.fsencode(word)) for word in words]

@@ -71,9 +71,12 @@ def _parsed(data: bytes) -> ast.AST:
 def named_data(tree: ast.AST, folders: Sequence[Path], top: Path) -> list[Path]:
     """The files that the texts of a module name, below one of these folders: each by itself or in a folder.
 
-    What the marker names (a workspace, hidden files, an oracle) has revisions of its own.
+    What the marker names (a workspace, hidden files, an oracle) has revisions of its own. ``files="…"`` of an
+    evaluation, from beside the module, may lie outside ``top``.
     """
     found: set[Path] = set()
+    for name in _hidden_folders(tree):
+        found.update(_files_of(Path(os.path.normpath(folders[0] / os.path.expanduser(name)))))
     marked = {id(each) for node in ast.walk(tree) if _is_marker(node) for each in ast.walk(node)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in marked:
@@ -84,6 +87,15 @@ def named_data(tree: ast.AST, folders: Sequence[Path], top: Path) -> list[Path]:
             if place.is_relative_to(top) and place not in (top, *folders):
                 found.update(_files_of(place))
     return sorted(found)
+
+
+def _hidden_folders(tree: ast.AST) -> Iterator[str]:
+    """What is given as ``files="…"`` to any call."""
+    for node in ast.walk(tree):
+        for keyword in node.keywords if isinstance(node, ast.Call) else ():
+            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+            if keyword.arg == "files" and isinstance(value, str) and _NAME.fullmatch(value):
+                yield value
 
 
 def _is_marker(node: ast.AST) -> bool:

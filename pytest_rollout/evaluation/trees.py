@@ -7,7 +7,9 @@ the agent never ran in. Nothing of it is written through a link of the candidate
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +24,7 @@ from pytest_rollout.evaluation.interpreter import own_interpreter
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Command, Executor, Stage
+from pytest_rollout.plain import printable
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.changes import ListingBounds, list_changes
 from pytest_rollout.stage.layers import write_restored, write_texts
@@ -65,6 +68,7 @@ class Trees:
         self._restored: tuple[str, ...] | None = None
         self.limited = False  # whether a command ended by the limit of an evaluation
         self._folders: dict[Path, Hidden] = {}
+        self._begins: set[bool] = set()
 
     @property
     def baseline_revision(self) -> str:
@@ -118,6 +122,25 @@ class Trees:
                     f"{path} lies under {shown}, which an evaluation shows to the candidate's code",
                     hint="It holds the Python that runs pytest. Keep the suite, or that Python, elsewhere.",
                 )
+
+    def check_python(self, *, tests: bool) -> None:
+        """Where an evaluation gave no answer: see that ours starts where no candidate was; raises EvaluatorError.
+
+        With ``tests`` it has to find pytest too.
+        """
+        if tests in self._begins:
+            return
+        interpreter = own_interpreter()
+        orders = json.dumps({"paths": interpreter.packages if tests else None})
+        with self.of_baseline() as stage:
+            ended = self.run(stage, interpreter.argv("begin", orders, mounted=self.executor.info.mounts))
+        if ended.termination == "exit_code":
+            said = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.exit_code}"]
+            raise EvaluatorError(
+                f"the Python of this session, {sys.executable}, does not start in an evaluation: {printable(said[0])}",
+                hint="Run pytest from a virtual environment of its own.",
+            )
+        self._begins.add(tests)
 
     # -- stages
 

@@ -14,7 +14,7 @@ from pytest_rollout.evaluation.guest.modules import STAGE, see_candidate_behind_
 from pytest_rollout.evaluation.guest.proxy import Channel, Finder, Misuse
 from pytest_rollout.evaluation.guest.values import Message, answer_with, written
 
-__all__ = ["test"]
+__all__ = ["begin", "test"]
 
 
 class Recorder:
@@ -73,6 +73,13 @@ def framework() -> Any:
     for name in getattr(importlib.import_module("_pytest.config"), "default_plugins", ()):
         importlib.import_module(f"_pytest.{name}")
     return importlib.import_module("pytest")
+
+
+def begin(spec: Message) -> None:
+    """The verb ``begin``: only see that Python starts here and, for ``paths`` of packages, that pytest is there."""
+    if spec["paths"] is not None:
+        sys.path += spec["paths"]
+        framework()
 
 
 def test(spec: Message) -> None:

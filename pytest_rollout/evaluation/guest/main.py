@@ -8,7 +8,7 @@ import sys
 
 __all__ = ["main"]
 
-_VERBS = {"call": "calls", "serve": "proxy", "test": "hidden"}
+_VERBS = {"begin": "hidden", "call": "calls", "serve": "proxy", "test": "hidden"}
 
 
 def main() -> None:

@@ -44,8 +44,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def revision(root: Path) -> str:
-    return evaluator_revision([root / "suite/test_it.py"], root, None, {})
+def revision(root: Path, module: str = "suite/test_it.py") -> str:
+    return evaluator_revision([root / module], root, None, {})
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -76,3 +76,15 @@ def test_data_that_can_not_be_read_or_is_large(root: Path, monkeypatch: pytest.M
     before = revision(root)
     monkeypatch.setattr("pytest_rollout.evaluation.revision._LARGEST", 0)
     assert revision(root) != before
+
+
+def test_hidden_files_outside_the_root_folder(root: Path) -> None:
+    top = root / "suite"
+    (top / "test_it.py").write_text('def test_it(b): assert b.run_tests(files="../data").passed\n', encoding="utf-8")
+    before = revision(top, "test_it.py")
+    (root / "data/of_root.txt").write_text("2", encoding="utf-8")
+    assert revision(top, "test_it.py") != before
+    (root / "README").write_text("2", encoding="utf-8")
+    changed = revision(top, "test_it.py")
+    (root / "README").write_text("3", encoding="utf-8")
+    assert revision(top, "test_it.py") == changed
