@@ -53,7 +53,7 @@ NAMES = ("passes", "fails", "infra", "fixture", "spawn")
 @ALIKE
 def test_kept_stages(suite: Suite, isolation: str, options: tuple[str, ...], kept: set[str]) -> None:
     suite.write({"space/file": "from the workspace\n"})
-    ran = suite.run(SOURCE, f"--rollout-isolation={isolation}", *options)
+    ran = suite.run(SOURCE, f"--rollout-isolation={isolation}", "--rollout-controls=none", *options)
     assert {node.rpartition("_")[2] for node in ran.results} == set(NAMES)
     stages = {name: ran.bundle(f"TestKept::test_{name}").stage for name in NAMES}
     assert {name for name, stage in stages.items() if stage is not None} == kept

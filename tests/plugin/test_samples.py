@@ -176,7 +176,8 @@ IDS = [
 
 @cases("samples", {"one": (1,), "two": (2,)}, n2=("two",))
 def test_folders_are_portable_and_unique(suite: Suite, samples: int) -> None:
-    ran = suite.run(f"""
+    ran = suite.run(
+        f"""
         import pytest
 
         @pytest.mark.rollout(agent="printf %s \\"$ROLLOUT_ID\\" > id; printf %s \\"$ROLLOUT_TASK\\" > task",
@@ -185,7 +186,9 @@ def test_folders_are_portable_and_unique(suite: Suite, samples: int) -> None:
         def test_ids(bundle, value):
             assert bundle.read_text("id") == bundle.rollout_id
             assert bundle.read_text("task") == bundle.task_id
-        """)
+        """,
+        "--rollout-controls=none",
+    )
     assert len(ran.results) == len(IDS) * samples
     assert set(ran.verdicts.values()) == {("passed", None, 1.0)}
     folders = [result.folder or "" for result in ran.loaded.results]
