@@ -28,7 +28,8 @@ _LEFT_OUT = frozenset(
     )
 )
 _ENVIRONMENT = "pyvenv.cfg"
-_OF_A_SHELL = ("PYTEST_", "COLUMNS", "LINES", "SHLVL", "_", "OLDPWD", "PWD", "TERM", "WINDOWID", "SSH_", "XDG_")
+_OF_A_SHELL = frozenset(("COLUMNS", "LINES", "SHLVL", "_", "OLDPWD", "PWD", "TERM", "WINDOWID"))
+_OF_A_LOGIN = ("PYTEST_", "SSH_", "XDG_")
 
 _Seen = tuple[str, int, int, int]  # path, bytes, times of the last changes of content and of attributes
 
@@ -50,8 +51,7 @@ class Surroundings:
         if top not in self._digests:
             files = self._list(top)
             options = {name: repr(value) for name, value in self._options.items()}
-            environ = {name: value for name, value in os.environ.items() if not name.startswith(_OF_A_SHELL)}
-            around = [files, options, environ, _installed()]
+            around = [files, options, _environment(), _installed()]
             self._digests[top] = None if files is None else canonical_digest(around)
         return self._digests[top]
 
@@ -81,6 +81,12 @@ class Surroundings:
             if len(found) > _MAX_FILES:
                 return None
         return sorted(found)
+
+
+def _environment() -> dict[str, str]:
+    """The variables, without those that differ from one terminal to the next."""
+    kept = (name for name in os.environ if name not in _OF_A_SHELL and not name.startswith(_OF_A_LOGIN))
+    return {name: os.environ[name] for name in kept}
 
 
 def _installed() -> list[int]:

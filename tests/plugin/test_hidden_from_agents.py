@@ -88,19 +88,20 @@ def test_secrets_below_usr(suite: Suite, argument: str) -> None:
         shutil.rmtree(folder)
 
 
-def test_hidden_tests_that_pytest_collects_and_files_that_replace_work_are_noted(suite: Suite) -> None:
+def test_what_a_suites_author_should_look_at_is_noted(suite: Suite) -> None:
     suite.write({"ws/app.py": "app = 1\n", "hidden/app.py": "app = 2\n", "hidden/test_x.py": "def test_x(): pass\n"})
     source = """
         import pytest
 
-        @pytest.mark.rollout(agent="exec true", workspace="ws", hidden="hidden")
+        @pytest.mark.rollout(agent="exec true", workspace="ws", hidden="hidden", protect=["tests/**"])
         def test_it(bundle):
             assert bundle.exists("app.py")
     """
+    glob = "rollout: warning: test_suite.py::test_it: protect='tests/**' fits nothing in the workspace"
     replaced = "test_suite.py::test_it: the hidden file app.py replaces what an agent makes of the workspace's"
     collected = f"{suite.root / 'hidden'} holds hidden files, and tests in it run as tests of this suite"
     notes = [line for line in suite.run(source).lines if line.startswith("rollout: warning")]
-    assert notes == [f"rollout: warning: {replaced}", f"rollout: warning: {collected}: add it to norecursedirs"]
+    assert notes == [glob, f"rollout: warning: {replaced}", f"rollout: warning: {collected}: add it to norecursedirs"]
     suite.ini("norecursedirs = hidden")
     notes = [line for line in suite.run(source).lines if line.startswith("rollout: warning")]
-    assert notes == [f"rollout: warning: {replaced}"]
+    assert notes == [glob, f"rollout: warning: {replaced}"]

@@ -108,6 +108,9 @@ def test_options_and_the_environment_count(root: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("CASES", "all")
     assert digest(root) != before
     monkeypatch.delenv("CASES")
+    monkeypatch.setenv("_CASES", "all")
+    assert digest(root) != before
+    monkeypatch.delenv("_CASES")
     monkeypatch.setenv("SHLVL", "17")
     assert digest(root) == before
 
