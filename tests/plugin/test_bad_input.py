@@ -22,7 +22,7 @@ NO_COMMAND = "is not a command: a text for sh -c, or a list of words"
 LATER = "is not enforced by this version, so it is refused"
 VALID = (
     "agent, prompt, workspace, limits, network, env, samples, seed, threshold, score_on, tags, id, "
-    "hidden, protect, oracle, pools"
+    "hidden, protect, oracle, pools, split"
 )
 VALID_LIMITS = (
     "valid: 'wall', 'output', 'evaluation', 'body', 'memory', 'cpu', 'processes', 'open_files', 'file_size', 'disk', "
