@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from pytest_rollout._heldout import HeldOut
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun
 
@@ -28,4 +29,4 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    return []
+    return [HeldOut(run)]

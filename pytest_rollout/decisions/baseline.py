@@ -1,107 +1,233 @@
 """A baseline file: the results of a run that a later one is held against, small enough to commit.
 
-It holds the rows of a run in columns, by task: rewards and outcomes in the order of samples, and the revisions that say
-what they may be compared with. Evidence, messages and times stay in the run.
+It holds the rows of a run by task, one task a line, sorted, so that a difference of two files shows the tasks that
+changed: rewards and outcomes in the order of samples, the revisions that say what they may be compared with, and the
+mean of what each task used, to four digits. Evidence, messages and times stay in the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
 
 import msgspec
 
 from pytest_rollout.bundle import SCHEMA_VERSION
-from pytest_rollout.decisions.rows import Row, RowPins, Rows, by_task
+from pytest_rollout.decisions.rows import NOTHING, Row, RowPins, Rows, RowUsage, by_task, canonical
 from pytest_rollout.errors import ConfigError
 
-__all__ = ["Baseline", "BaselineTask", "baseline_of", "read_baseline", "rows_of"]
+__all__ = ["Baseline", "BaselinePins", "BaselineTask", "baseline_of", "read_baseline", "rows_of", "text_of"]
+
+_HINT = "pytest-rollout baseline writes one."
+_USED = tuple(RowUsage.__struct_fields__)
+_SHARED = tuple(name for name in RowPins.__struct_fields__ if name not in ("task_digest", "environment_revision"))
+
+Reward = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Place = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class BaselineTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BaselinePins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The pins that tasks share."""
+
+    agent: str | None = None
+    agent_digest: str | None = None
+    agent_version: str | None = None
+    policy_revision: str | None = None
+    model: str | None = None
+    sampling: dict[str, Any] | None = None
+    extra: dict[str, Any] = {}
+    executor: str | None = None
+    executor_version: str | None = None
+    plugin_version: str | None = None
+
+
+class BaselineTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One task: ``rewards`` of its samples, null where unmeasured; ``passed`` the places in it of those that passed.
 
-    ``pins`` is a place in the file's table of pins, None where nothing was measured.
+    ``forgeable`` and ``untrusted`` are places too. ``missing`` counts planned samples without a result, ``pins`` is a
+    place in the file's list of pins, None where nothing was measured. ``usage`` has the means over measured samples.
     """
 
-    rewards: tuple[float | None, ...]
-    passed: tuple[int, ...] = ()
-    forgeable: tuple[int, ...] = ()
-    untrusted: tuple[int, ...] = ()
-    missing: int = 0
-    pins: int | None = None
+    rewards: tuple[Reward | None, ...]
+    passed: tuple[Place, ...] = ()
+    forgeable: tuple[Place, ...] = ()
+    untrusted: tuple[Place, ...] = ()
+    missing: Place = 0
+    pins: Place | None = None
+    task_digest: str | None = None
+    environment_revision: str | None = None
     evaluator_revision: str | None = None
     tags: tuple[str, ...] = ()
     split: str | None = None
+    usage: dict[str, float] = {}
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The file, as JSON."""
+class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file, as JSON. ``run`` is the id of the run that it was made of."""
 
     schema_version: int = SCHEMA_VERSION
     run: str
-    pins: tuple[RowPins, ...]
+    pins: tuple[BaselinePins, ...]
     tasks: dict[str, BaselineTask]
 
 
 def baseline_of(rows: Rows) -> Baseline:
-    """The baseline of a run."""
-    pins: dict[RowPins | None, int] = {}
-    tasks = {}
-    for task, found in by_task(rows.rows).items():
-        known = next((row for row in found if row.pins is not None), found[0])
-        tasks[task] = BaselineTask(
-            rewards=tuple(row.reward for row in found),
-            passed=_places(row.outcome == "passed" for row in found),
-            forgeable=_places(row.forgeable for row in found),
-            untrusted=_places(row.trusted is False for row in found),
-            missing=rows.missing.get(task, 0),
-            pins=pins.setdefault(known.pins, len(pins)) if known.pins is not None else None,
-            evaluator_revision=known.evaluator_revision,
-            tags=known.tags,
-            split=known.split,
+    """The baseline of a run; raises ConfigError where it has no rollouts, or one task was scored in two ways."""
+    found = by_task(rows.rows)
+    tasks = sorted({**found, **dict.fromkeys(rows.missing)})
+    if not tasks:
+        raise ConfigError(f"{rows.name} has no rollouts, so it can't be a baseline")
+    pins: dict[bytes, tuple[int, BaselinePins]] = {}
+    return Baseline(
+        run=rows.name,
+        tasks={task: _task(task, found.get(task, ()), rows.missing.get(task, 0), pins) for task in tasks},
+        pins=tuple(each for _, each in pins.values()),
+    )
+
+
+def _task(task: str, rows: Sequence[Row], missing: int, pins: dict[bytes, tuple[int, BaselinePins]]) -> BaselineTask:
+    measured = [row for row in rows if row.reward is not None]
+    known = {(row.pins, row.evaluator_revision) for row in measured}
+    if len(known) > 1:
+        raise ConfigError(
+            f"the samples of {task} were not made under the same pins, or not scored by the same checks",
+            hint="A baseline says what its rewards may be compared with: run the task once more, as a whole.",
         )
-    return Baseline(run=rows.name, pins=tuple(each for each in pins if each is not None), tasks=tasks)
+    first = measured[0].pins if measured else None
+    shared = _shared(first) if first is not None else None
+    return BaselineTask(
+        rewards=tuple(row.reward for row in rows),
+        passed=_places(row.outcome == "passed" for row in rows),
+        forgeable=_places(row.forgeable for row in rows),
+        untrusted=_places(row.trusted is False for row in rows),
+        missing=missing,
+        pins=None if shared is None else pins.setdefault(msgspec.json.encode(shared), (len(pins), shared))[0],
+        task_digest=first.task_digest if first is not None else None,
+        environment_revision=first.environment_revision if first is not None else None,
+        evaluator_revision=measured[0].evaluator_revision if measured else None,
+        tags=rows[0].tags if rows else (),
+        split=rows[0].split if rows else None,
+        usage=_means(measured),
+    )
+
+
+def _shared(pins: RowPins) -> BaselinePins:
+    values = {name: getattr(pins, name) for name in _SHARED}
+    sampling = pins.sampling
+    return BaselinePins(
+        **{**values, "sampling": json.loads(sampling) if sampling else None, "extra": json.loads(pins.extra)}
+    )
+
+
+def _means(rows: Sequence[Row]) -> dict[str, float]:
+    """What the rows used on average, as far as it is known, to four digits."""
+    found = {}
+    for name in _USED:
+        values = [value for row in rows if row.usage is not None and (value := getattr(row.usage, name)) is not None]
+        if values:
+            found[name] = float(f"{fmean(values):.4g}")
+    return found
+
+
+def text_of(baseline: Baseline) -> str:
+    """The text of the file: always the same for the same run."""
+    head = json.dumps({"schema_version": baseline.schema_version, "run": baseline.run}, indent=1)
+    pins = _lines("[", [_json(each) for each in baseline.pins], "]")
+    tasks = _lines("{", [f"{_json(task)}: {_json(found)}" for task, found in sorted(baseline.tasks.items())], "}")
+    return f'{head[:-2]},\n "pins": {pins},\n "tasks": {tasks}\n}}\n'
+
+
+def _lines(start: str, lines: Sequence[str], end: str) -> str:
+    return f"{start}\n  " + ",\n  ".join(lines) + f"\n {end}" if lines else f"{start}{end}"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def rows_of(baseline: Baseline) -> Rows:
-    """The rows that a baseline stands for; they have no ids, evidence or usage."""
+    """The rows that a baseline stands for; they have no ids and no evidence, and the means of what a task used."""
+    pins = [_row_pins(each) for each in baseline.pins]
     rows = []
-    for task, found in baseline.tasks.items():
+    for task, found in sorted(baseline.tasks.items()):
+        whole = None
+        if found.pins is not None:
+            whole = msgspec.structs.replace(
+                pins[found.pins], task_digest=found.task_digest, environment_revision=found.environment_revision
+            )
+        usage = RowUsage(**found.usage) if found.usage else None
         for place, reward in enumerate(found.rewards):
-            passed = place in found.passed
+            passed, measured = place in found.passed, reward is not None
             rows.append(
                 Row(
                     rollout="",
                     task=task,
                     sample=place,
-                    outcome="infra" if reward is None else "passed" if passed else "failed",
+                    outcome="passed" if passed else "failed" if measured else "infra",
                     reward=reward,
                     forgeable=place in found.forgeable,
-                    trusted=None if reward is None else place not in found.untrusted,
-                    evaluator_revision=found.evaluator_revision,
+                    trusted=place not in found.untrusted if measured or place in found.untrusted else None,
+                    evaluator_revision=found.evaluator_revision if measured else None,
                     tags=found.tags,
                     split=found.split,
-                    pins=None if found.pins is None else baseline.pins[found.pins],
+                    pins=whole if measured else None,
+                    usage=usage if measured else None,
                 )
             )
-    missing = {task: found.missing for task, found in baseline.tasks.items() if found.missing}
+    missing = {task: found.missing for task, found in sorted(baseline.tasks.items()) if found.missing}
     return Rows(name=baseline.run, rows=tuple(rows), missing=missing)
+
+
+def _row_pins(pins: BaselinePins) -> RowPins:
+    values = {name: getattr(pins, name) for name in _SHARED}
+    sampling = None if pins.sampling is None else canonical(pins.sampling)
+    return RowPins(**{**values, "sampling": sampling, "extra": canonical(pins.extra) if pins.extra else NOTHING})
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
 
 
 def read_baseline(path: Path) -> Baseline:
     """The baseline in a file; raises ConfigError that names it."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Baseline)
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Version).schema_version
+        if version != SCHEMA_VERSION:
+            raise ConfigError(
+                f"the baseline {path} is of schema version {version}; this pytest-rollout reads {SCHEMA_VERSION}",
+                hint=_HINT,
+            )
+        found = msgspec.json.decode(data, type=Baseline)
     except OSError as error:
         raise ConfigError(f"the baseline {path} can't be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{path} is not a baseline: {error}", hint="pytest-rollout baseline writes one.") from None
-    if found.schema_version != SCHEMA_VERSION:
-        raise ConfigError(f"the baseline {path} is of schema version {found.schema_version}, not {SCHEMA_VERSION}")
-    if any(task.pins is not None and not 0 <= task.pins < len(found.pins) for task in found.tasks.values()):
-        raise ConfigError(f"{path} is not a baseline: a task names pins that are not in it")
+        raise ConfigError(f"{path} is not a baseline: {error}", hint=_HINT) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a baseline: it is not UTF-8", hint=_HINT) from None
+    for task, each in found.tasks.items():
+        wrong = _wrong(each, len(found.pins))
+        if wrong:
+            raise ConfigError(f"{path} is not a baseline: {wrong} of the task {task}", hint=_HINT)
     return found
+
+
+def _wrong(task: BaselineTask, pins: int) -> str | None:
+    """What a file says of a task that can't be, or None."""
+    if task.pins is not None and task.pins >= pins:
+        return f"pins has no place {task.pins}, as it is said"
+    for name in ("passed", "forgeable", "untrusted"):
+        beyond = [place for place in getattr(task, name) if place >= len(task.rewards)]
+        if beyond:
+            return f"{name} names the sample {beyond[0]}, which is not among the {len(task.rewards)} rewards"
+    unmeasured = [place for place in task.passed if task.rewards[place] is None]
+    if unmeasured:
+        return f"passed names the sample {unmeasured[0]}, which has no reward"
+    unknown = sorted(set(task.usage) - set(_USED))
+    return f"usage has the unknown field {unknown[0]!r}" if unknown else None
 
 
 def _places(flags: Iterable[bool]) -> tuple[int, ...]:

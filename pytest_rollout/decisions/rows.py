@@ -1,14 +1,18 @@
 """Rows: what a decision needs of each rollout, and no more, read out of the journals of a run.
 
-A line of results holds everything; a row is decoded from it without the rest, so that a run of 100,000 rollouts fits
-into memory. ``reward`` is None where nothing was measured, and stays None in everything that is made of it.
+A line of results holds everything; a row is decoded from it without the rest, and what rows have in common (tasks,
+revisions, pins) is held once, so that a run of 100,000 rollouts fits into memory. ``reward`` is None where nothing was
+measured, and stays None in everything that is made of it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from pytest_rollout.bundle import Termination
 from pytest_rollout.outcome import InfraKind, Outcome
@@ -16,11 +20,25 @@ from pytest_rollout.store.folder import RunFolder
 from pytest_rollout.store.load import lines_of, load_plan
 from pytest_rollout.store.union import counting
 
-__all__ = ["Row", "RowPins", "RowUsage", "Rows", "by_task", "load_rows", "rewards_by_task"]
+__all__ = ["Canonical", "Row", "RowPins", "RowUsage", "Rows", "by_task", "canonical", "load_rows", "rewards_by_task"]
+
+
+class Canonical(str):
+    """Any value as JSON with sorted keys, so that it can be compared and held once."""
+
+    __slots__ = ()
+
+
+def canonical(value: object) -> Canonical:
+    """A plain value as :class:`Canonical`."""
+    return Canonical(json.dumps(value, sort_keys=True))
+
+
+NOTHING = canonical({})
 
 
 class RowPins(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The pins by which two results are found comparable, or not."""
+    """The pins by which two results are found comparable, or not; ``sampling`` and ``extra`` are JSON."""
 
     task_digest: str | None = None
     environment_revision: str | None = None
@@ -29,20 +47,25 @@ class RowPins(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     agent_version: str | None = None
     policy_revision: str | None = None
     model: str | None = None
+    sampling: Canonical | None = None
+    extra: Canonical = NOTHING
     executor: str | None = None
     executor_version: str | None = None
     plugin_version: str | None = None
 
 
 class RowUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a rollout's agent used, in the units of :class:`pytest_rollout.bundle.Usage`."""
+    """What a rollout's agent used, in the units of :class:`pytest_rollout.bundle.Usage`.
+
+    A whole number may be a mean where it comes from a baseline file.
+    """
 
     wall: float | None = None
     cpu: float | None = None
-    peak_memory: int | None = None
-    steps: int | None = None
-    invalid_actions: int | None = None
-    tokens: int | None = None
+    peak_memory: int | float | None = None
+    steps: int | float | None = None
+    invalid_actions: int | float | None = None
+    tokens: int | float | None = None
     cost: float | None = None
 
 
@@ -83,21 +106,23 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one side of a decision: a run, or a baseline file, called ``name``.
 
-    ``missing`` counts by task the planned rollouts that have no result; ``broken`` the lines that could not be read.
+    ``missing`` counts by task the planned rollouts that have no result; ``broken`` the lines that could not be read;
+    the rows' folders lie in ``folder``, which is None of a file.
     """
 
     name: str
     rows: tuple[Row, ...]
     missing: Mapping[str, int] = {}
     broken: int = 0
+    folder: str | None = None
 
 
 def load_rows(run: RunFolder) -> Rows:
     """The rows of a run, in the order of task, sample and id; of several lines of one rollout the one that counts."""
     found: dict[str, Row] = {}
-    pins: dict[RowPins, RowPins] = {}
+    shared = _Shared()
     broken = 0
-    decoder = msgspec.json.Decoder(Row)
+    decoder = msgspec.json.Decoder(Row, dec_hook=lambda _, value: canonical(value))
     for line in lines_of(run.results):
         try:
             row = decoder.decode(line)
@@ -106,8 +131,7 @@ def load_rows(run: RunFolder) -> Rows:
             continue
         if row.amends:
             continue
-        if row.pins is not None:  # samples share them
-            row = msgspec.structs.replace(row, pins=pins.setdefault(row.pins, row.pins))
+        shared.share(row)
         known = found.get(row.rollout)
         found[row.rollout] = row if known is None else counting(known, row)
     plan = load_plan(run)
@@ -116,7 +140,22 @@ def load_rows(run: RunFolder) -> Rows:
         if planned.rollout not in found:
             missing[planned.task] = missing.get(planned.task, 0) + 1
     rows = sorted(found.values(), key=lambda row: (row.task, row.sample, row.rollout))
-    return Rows(name=run.name, rows=tuple(rows), missing=missing, broken=broken)
+    return Rows(name=run.name, rows=tuple(rows), missing=missing, broken=broken, folder=str(run.path))
+
+
+class _Shared:
+    """Holds once what many rows have in common; a row that was just decoded is nobody else's yet."""
+
+    _FIELDS = ("task", "agent", "message", "evaluator_revision", "tags", "split", "pins")
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def share(self, row: Row) -> None:
+        for name in self._FIELDS:
+            value = getattr(row, name)
+            if value:
+                force_setattr(row, name, self._known.setdefault(value, value))
 
 
 def by_task(rows: Iterable[Row]) -> dict[str, list[Row]]:
