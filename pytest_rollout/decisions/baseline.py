@@ -8,7 +8,7 @@ mean of what each task used, to four digits. Evidence, messages and times stay i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from pytest_rollout.errors import ConfigError
 __all__ = ["Baseline", "BaselinePins", "BaselineTask", "baseline_of", "read_baseline", "rows_of", "text_of"]
 
 _HINT = "pytest-rollout baseline writes one."
+_SHORT, _LONG = 10, 64
 _USED = tuple(RowUsage.__struct_fields__)
 _SHARED = tuple(name for name in RowPins.__struct_fields__ if name not in ("task_digest", "environment_revision"))
 
@@ -47,8 +48,9 @@ class BaselinePins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class BaselineTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One task: ``rewards`` of its samples, null where unmeasured; ``passed`` the places in it of those that passed.
 
-    ``forgeable`` and ``untrusted`` are places too. ``missing`` counts planned samples without a result, ``pins`` is a
-    place in the file's list of pins, None where nothing was measured. ``usage`` has the means over measured samples.
+    ``forgeable`` and ``untrusted`` are places too. ``missing`` counts planned samples without a result. ``pins`` is a
+    place in the file's list of pins; ``environment`` and ``checks`` are names in its ``revisions``; all three are None
+    where nothing was measured. ``usage`` has the means over measured samples.
     """
 
     rewards: tuple[Reward | None, ...]
@@ -57,20 +59,21 @@ class BaselineTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     untrusted: tuple[Place, ...] = ()
     missing: Place = 0
     pins: Place | None = None
-    task_digest: str | None = None
-    environment_revision: str | None = None
-    evaluator_revision: str | None = None
+    digest: str | None = None
+    environment: str | None = None
+    checks: str | None = None
     tags: tuple[str, ...] = ()
     split: str | None = None
     usage: dict[str, float] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file, as JSON. ``run`` is the id of the run that it was made of."""
+    """The file, as JSON: ``run`` is the id of the run that it was made of; revisions are named by their beginnings."""
 
     schema_version: int = SCHEMA_VERSION
     run: str
     pins: tuple[BaselinePins, ...]
+    revisions: dict[str, str]
     tasks: dict[str, BaselineTask]
 
 
@@ -81,14 +84,35 @@ def baseline_of(rows: Rows) -> Baseline:
     if not tasks:
         raise ConfigError(f"{rows.name} has no rollouts, so it can't be a baseline")
     pins: dict[bytes, tuple[int, BaselinePins]] = {}
+    names = _names(rows.rows)
+    made = {task: _task(task, found.get(task, ()), rows.missing.get(task, 0), pins, names) for task in tasks}
     return Baseline(
         run=rows.name,
-        tasks={task: _task(task, found.get(task, ()), rows.missing.get(task, 0), pins) for task in tasks},
         pins=tuple(each for _, each in pins.values()),
+        revisions=dict(sorted((name, str(revision)) for revision, name in names.items())),
+        tasks=made,
     )
 
 
-def _task(task: str, rows: Sequence[Row], missing: int, pins: dict[bytes, tuple[int, BaselinePins]]) -> BaselineTask:
+def _names(rows: Iterable[Row]) -> dict[str | None, str]:
+    """A short name for every revision of environments and checks that was measured: as much of it as is unique."""
+    found = {row.evaluator_revision for row in rows if row.reward is not None}
+    found |= {row.pins.environment_revision for row in rows if row.reward is not None and row.pins is not None}
+    revisions = [revision for revision in found if revision is not None]
+    for length in range(_SHORT, _LONG):
+        names: dict[str | None, str] = {revision: revision.removeprefix("sha256:")[:length] for revision in revisions}
+        if len(set(names.values())) == len(names):
+            return names
+    return {revision: revision for revision in revisions}
+
+
+def _task(
+    task: str,
+    rows: Sequence[Row],
+    missing: int,
+    pins: dict[bytes, tuple[int, BaselinePins]],
+    names: Mapping[str | None, str],
+) -> BaselineTask:
     measured = [row for row in rows if row.reward is not None]
     known = {(row.pins, row.evaluator_revision) for row in measured}
     if len(known) > 1:
@@ -96,7 +120,7 @@ def _task(task: str, rows: Sequence[Row], missing: int, pins: dict[bytes, tuple[
             f"the samples of {task} were not made under the same pins, or not scored by the same checks",
             hint="A baseline says what its rewards may be compared with: run the task once more, as a whole.",
         )
-    first = measured[0].pins if measured else None
+    first, checks = known.pop() if known else (None, None)
     shared = _shared(first) if first is not None else None
     return BaselineTask(
         rewards=tuple(row.reward for row in rows),
@@ -105,9 +129,9 @@ def _task(task: str, rows: Sequence[Row], missing: int, pins: dict[bytes, tuple[
         untrusted=_places(row.trusted is False for row in rows),
         missing=missing,
         pins=None if shared is None else pins.setdefault(msgspec.json.encode(shared), (len(pins), shared))[0],
-        task_digest=first.task_digest if first is not None else None,
-        environment_revision=first.environment_revision if first is not None else None,
-        evaluator_revision=measured[0].evaluator_revision if measured else None,
+        digest=first.task_digest if first is not None else None,
+        environment=names.get(first.environment_revision) if first is not None else None,
+        checks=names.get(checks),
         tags=rows[0].tags if rows else (),
         split=rows[0].split if rows else None,
         usage=_means(measured),
@@ -137,7 +161,8 @@ def text_of(baseline: Baseline) -> str:
     head = json.dumps({"schema_version": baseline.schema_version, "run": baseline.run}, indent=1)
     pins = _lines("[", [_json(each) for each in baseline.pins], "]")
     tasks = _lines("{", [f"{_json(task)}: {_json(found)}" for task, found in sorted(baseline.tasks.items())], "}")
-    return f'{head[:-2]},\n "pins": {pins},\n "tasks": {tasks}\n}}\n'
+    revisions = _lines("{", [f"{_json(name)}: {_json(found)}" for name, found in baseline.revisions.items()], "}")
+    return f'{head[:-2]},\n "pins": {pins},\n "revisions": {revisions},\n "tasks": {tasks}\n}}\n'
 
 
 def _lines(start: str, lines: Sequence[str], end: str) -> str:
@@ -156,9 +181,9 @@ def rows_of(baseline: Baseline) -> Rows:
         whole = None
         if found.pins is not None:
             whole = msgspec.structs.replace(
-                pins[found.pins], task_digest=found.task_digest, environment_revision=found.environment_revision
+                pins[found.pins], task_digest=found.digest, environment_revision=_revision(baseline, found.environment)
             )
-        usage = RowUsage(**found.usage) if found.usage else None
+        usage, checks = RowUsage(**found.usage) if found.usage else None, _revision(baseline, found.checks)
         for place, reward in enumerate(found.rewards):
             passed, measured = place in found.passed, reward is not None
             rows.append(
@@ -170,7 +195,7 @@ def rows_of(baseline: Baseline) -> Rows:
                     reward=reward,
                     forgeable=place in found.forgeable,
                     trusted=place not in found.untrusted if measured or place in found.untrusted else None,
-                    evaluator_revision=found.evaluator_revision if measured else None,
+                    evaluator_revision=checks if measured else None,
                     tags=found.tags,
                     split=found.split,
                     pins=whole if measured else None,
@@ -179,6 +204,10 @@ def rows_of(baseline: Baseline) -> Rows:
             )
     missing = {task: found.missing for task, found in sorted(baseline.tasks.items()) if found.missing}
     return Rows(name=baseline.run, rows=tuple(rows), missing=missing)
+
+
+def _revision(baseline: Baseline, name: str | None) -> str | None:
+    return None if name is None else baseline.revisions[name]
 
 
 def _row_pins(pins: BaselinePins) -> RowPins:
@@ -209,16 +238,19 @@ def read_baseline(path: Path) -> Baseline:
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a baseline: it is not UTF-8", hint=_HINT) from None
     for task, each in found.tasks.items():
-        wrong = _wrong(each, len(found.pins))
+        wrong = _wrong(each, found)
         if wrong:
-            raise ConfigError(f"{path} is not a baseline: {wrong} of the task {task}", hint=_HINT)
+            raise ConfigError(f"{path} is not a baseline: in the task {task} {wrong}", hint=_HINT)
     return found
 
 
-def _wrong(task: BaselineTask, pins: int) -> str | None:
+def _wrong(task: BaselineTask, baseline: Baseline) -> str | None:
     """What a file says of a task that can't be, or None."""
-    if task.pins is not None and task.pins >= pins:
-        return f"pins has no place {task.pins}, as it is said"
+    if task.pins is not None and task.pins >= len(baseline.pins):
+        return f"pins is {task.pins}, and there are {len(baseline.pins)}"
+    for name in (task.environment, task.checks):
+        if name is not None and name not in baseline.revisions:
+            return f"is the revision {name!r}, which the file does not have"
     for name in ("passed", "forgeable", "untrusted"):
         beyond = [place for place in getattr(task, name) if place >= len(task.rewards)]
         if beyond:

@@ -19,6 +19,7 @@ _ON_PURPOSE = (
     *("agent", "agent_digest", "agent_version", "policy_revision", "model", "sampling", "extra"),
     *("executor", "executor_version", "plugin_version"),
 )
+_OTHER_CHECKS = "other checks"
 _SEVERAL = 3
 
 
@@ -168,8 +169,12 @@ def _different(task: str, old: Sequence[Row], new: Sequence[Row]) -> NotComparab
             elif None in side:
                 found.setdefault(name, f"the revision of its {name} is unknown in {letter}")
         if values[0] != values[1]:
-            found.setdefault(name, "other checks" if name == "checks" else f"another {name}")
-    return NotComparable(task=task, why="; ".join(found.values()), checks=set(found) == {"checks"}) if found else None
+            found.setdefault(name, _OTHER_CHECKS if name == "checks" else f"another {name}")
+    return (
+        NotComparable(task=task, why="; ".join(found.values()), checks=found == {"checks": _OTHER_CHECKS})
+        if found
+        else None
+    )
 
 
 def _revisions(sides: Sequence[Sequence[Row]]) -> list[tuple[str, list[set[str | None]]]]:

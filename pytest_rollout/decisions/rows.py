@@ -7,7 +7,6 @@ measured, and stays None in everything that is made of it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,11 +29,12 @@ class Canonical(str):
 
 
 def canonical(value: object) -> Canonical:
-    """A plain value as :class:`Canonical`."""
-    return Canonical(json.dumps(value, sort_keys=True))
+    """A mapping of plain values as :class:`Canonical`."""
+    return Canonical(_SORTED.encode(value).decode()) if value else NOTHING
 
 
-NOTHING = canonical({})
+_SORTED = msgspec.json.Encoder(order="sorted")
+NOTHING = Canonical("{}")
 
 
 class RowPins(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -19,8 +19,10 @@ _COLUMNS = 100
 _MOST = 60_000  # characters of Markdown; a comment on GitHub has at most 65,536
 _NAMES = {"invalid_actions": "invalid actions", "wall": "wall time", "cpu": "cpu time", "peak_memory": "peak memory"}
 _MIB = 2**20
+_PATHS = 4
 
 Link = Callable[[str], str]
+Item = tuple[str, Sequence[str]]
 Links = tuple[Link | None, Link | None]
 
 
@@ -40,18 +42,41 @@ def comparison_text(found: Comparison, *, limit: int | None, links: Links) -> li
             lines.append(f"… and {plural(len(changed) - len(shown), 'task')} between these (--all)")
         lines += _single_lines(found)
     made = [_cut(line) for line in lines]
-    for title, failures, link in _failure_lists(found, links):
-        made += _listed(title, [(_failure(each), _path(each, link)) for each in failures], limit)
-    made += _listed("not compared", [(f"{each.task}: {each.why}", None) for each in found.changed], limit)
+    for title, number, items in _failure_lists(found, links):
+        made += _listed(title, items, limit, number)
+    made += _listed("not compared", [(f"{each.task}: {each.why}", ()) for each in found.changed], limit)
     if any(each.checks for each in found.changed):
         made.append("  hint: pytest --rollout-rescore runs the checks of today on what A's agents left")
     for title, tasks in _task_lists(found):
-        made += _listed(title, [(task, None) for task in tasks], limit)
+        made += _listed(title, [(task, ()) for task in tasks], limit)
     return made
 
 
-def _failure_lists(found: Comparison, links: Links) -> list[tuple[str, Sequence[Failure], Link | None]]:
-    return [("failures gained (B)", found.gained, links[1]), ("failures mended (A)", found.mended, links[0])]
+def _failure_lists(found: Comparison, links: Links) -> list[tuple[str, int, list[Item]]]:
+    """Title, number and items, one a task, of what failed more often, and less often, in B."""
+    passed = {task.task: task for task in found.tasks}
+    made = []
+    for title, side, failures in (("failures gained (B)", 1, found.gained), ("failures mended (A)", 0, found.mended)):
+        by_task: dict[str, list[Failure]] = {}
+        for failure in failures:
+            by_task.setdefault(failure.task, []).append(failure)
+        items: list[Item] = [
+            (f"{task}: {len(each)} of {passed[task].samples[side]} failed", _paths(each, links[side]))
+            for task, each in by_task.items()
+        ]
+        made.append((title, len(failures), items))
+    return made
+
+
+def _paths(failures: Sequence[Failure], link: Link | None) -> list[str]:
+    """Where the evidence of some of them lies, with a reward that is not 0, and what ended an agent that did not."""
+    found = []
+    for failure in failures[:_PATHS]:
+        if link is not None and failure.folder is not None:
+            said = [f"reward {figure(failure.reward)}"] if failure.reward else []
+            said += [failure.termination] if failure.termination not in (None, "completed") else []
+            found.append(link(failure.folder) + (f" ({', '.join(said)})" if said else ""))
+    return found
 
 
 def _task_lists(found: Comparison) -> list[tuple[str, Sequence[str]]]:
@@ -126,8 +151,8 @@ def _test_lines(found: Comparison) -> list[str]:
         low, high = signed(reward.bootstrap.low), signed(reward.bootstrap.high)
         lines.append(f"reward, bootstrap over tasks: {low} … {high} (seed {found.seed})")
     if found.detectable is not None:
-        line = f"detectable with {found.power:.0%} power: a difference of {figure(found.detectable)} in the reward"
-        lines.append(line + (f"; the one seen would take about {found.needed} tasks" if found.needed else ""))
+        line = f"detectable in the reward with {found.power:.0%} power: {found.detectable:.3g}"
+        lines.append(line + (f"; to detect the difference seen: about {found.needed} tasks" if found.needed else ""))
     return lines
 
 
@@ -152,18 +177,9 @@ def _task_row(task: TaskChange) -> tuple[str, ...]:
 def _single_lines(found: Comparison) -> list[str]:
     """That some of many tasks look changed by chance."""
     level, real = 1 - found.confidence, [task for task in found.tasks if task.adjusted <= 1 - found.confidence]
-    line = f"single tasks: {found.single} of {len(found.tasks)} changed by Fisher's test at {level:.2g} alone"
-    line += f" (up to {found.by_chance:.2g} by chance); {len(real)} after Holm's correction"
+    line = f"single tasks: {found.single} of {len(found.tasks)} changed by Fisher's test at {level:.2g}"
+    line += f" (by chance up to {found.by_chance:.2g}), {len(real)} by Holm's correction"
     return [line, *(f"  {task.task}: p = {task.adjusted:.2g}" for task in real[:10])]
-
-
-def _failure(failure: Failure) -> str:
-    ended = f", {failure.termination}" if failure.termination not in (None, "completed") else ""
-    return f"{failure.task} (reward {figure(failure.reward)}{ended})"
-
-
-def _path(failure: Failure, link: Link | None) -> str | None:
-    return link(failure.folder) if link is not None and failure.folder is not None else None
 
 
 def _ends(tasks: Sequence[TaskChange], limit: int | None) -> list[TaskChange]:
@@ -173,14 +189,14 @@ def _ends(tasks: Sequence[TaskChange], limit: int | None) -> list[TaskChange]:
     return [*tasks[:limit], *tasks[len(tasks) - limit :]]
 
 
-def _listed(title: str, items: Sequence[tuple[str, str | None]], limit: int | None) -> list[str]:
-    """A title with the number of the items, and as many as ``limit``, each with its path below it."""
+def _listed(title: str, items: Sequence[Item], limit: int | None, number: int | None = None) -> list[str]:
+    """A title with a number, and as many items as ``limit``, each with its paths below it."""
     if not items:
         return []
     shown = items if limit is None else items[:limit]
-    lines = ["", f"{title}: {len(items)}"]
-    for text, path in shown:
-        lines += [_cut(f"  {text}"), *([f"    {one_line(path)}"] if path is not None else [])]
+    lines = ["", f"{title}: {len(items) if number is None else number}"]
+    for text, paths in shown:
+        lines += [_cut(f"  {text}"), *(f"    {one_line(path)}" for path in paths)]
     return [*lines, f"  … and {len(items) - len(shown)} more (--all)"] if len(shown) < len(items) else lines
 
 
@@ -219,20 +235,21 @@ def comparison_markdown(found: Comparison, *, limit: int | None, links: Links, p
         table = _table(_TASK_HEAD, cells)
         note = [one_line(line) for line in _single_lines(found)[:1]]
         blocks.append((f"{plural(len(changed), 'task')} changed", [*note, "", *table[:2]], table[2:]))
-    for title, failures, link in _failure_lists(found, links):
-        items = [" ".join(filter(None, (_failure(each), _path(each, link)))) for each in failures]
-        blocks.append((f"{title}: {len(failures)}", [], _bullets(items, limit)))
+    for title, number, items in _failure_lists(found, links):
+        blocks.append((f"{title}: {number}", [], _bullets(items, limit)))
     not_compared = [f"{each.task}: {each.why}" for each in found.changed]
-    blocks.append((f"not compared: {len(not_compared)}", [], _bullets(not_compared, limit)))
-    blocks += [(f"{title}: {len(tasks)}", [], _bullets(tasks, limit)) for title, tasks in _task_lists(found)]
+    blocks.append((f"not compared: {len(not_compared)}", [], _bullets([(each, ()) for each in not_compared], limit)))
+    blocks += [
+        (f"{title}: {len(tasks)}", [], _bullets([(task, ()) for task in tasks], limit))
+        for title, tasks in _task_lists(found)
+    ]
     return _bounded(head, [block for block in blocks if block[2]])
 
 
-def _bullets(items: Iterable[str], limit: int | None) -> list[str]:
-    lines = [f"- {_code(item)}" for item in items]
-    if limit is not None and len(lines) > limit:
-        return [*lines[:limit], f"- … and {len(lines) - limit} more"]
-    return lines
+def _bullets(items: Sequence[Item], limit: int | None) -> list[str]:
+    shown = items if limit is None else items[:limit]
+    lines = [line for text, paths in shown for line in (f"- {_code(text)}", *(f"  - {_code(path)}" for path in paths))]
+    return [*lines, f"- … and {len(items) - len(shown)} more"] if len(shown) < len(items) else lines
 
 
 def _bounded(head: list[str], blocks: Sequence[tuple[str, list[str], list[str]]]) -> str:
