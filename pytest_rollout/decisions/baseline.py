@@ -2,7 +2,7 @@
 
 It holds the rows of a run by task, one task a line, sorted, so that a difference of two files shows the tasks that
 changed: rewards and outcomes in the order of samples, the revisions that say what they may be compared with, and the
-mean of what each task used, to four digits. Evidence, messages and times stay in the run.
+mean of what each task used, to six digits. Evidence, messages and times stay in the run.
 """
 
 from __future__ import annotations
@@ -147,12 +147,12 @@ def _shared(pins: RowPins) -> BaselinePins:
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
-    """What the rows used on average, as far as it is known, to four digits."""
+    """What the rows used on average, as far as it is known, to six digits."""
     found = {}
     for name in _USED:
         values = [value for row in rows if row.usage is not None and (value := getattr(row.usage, name)) is not None]
         if values:
-            found[name] = float(f"{fmean(values):.4g}")
+            found[name] = float(f"{fmean(values):.6g}")
     return found
 
 

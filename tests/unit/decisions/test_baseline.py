@@ -53,7 +53,7 @@ def test_a_baseline_reads_back_to_the_same_rows(tmp_path: Path) -> None:
     assert (again.name, dict(again.missing)) == (rows().name, {"b": 1, "e": 2})
     assert text_of(found) == text
     assert text_of(baseline_of(again)) == text
-    by_sample = sorted(rows().rows[::-1], key=lambda each: each.sample)
+    by_sample = sorted(rows().rows, key=lambda each: (each.sample, each.task))
     assert text_of(baseline_of(msgspec.structs.replace(rows(), rows=tuple(by_sample)))) == text
 
 
@@ -71,10 +71,10 @@ def test_a_task_is_one_line_and_the_file_is_small() -> None:
     assert len(text_of(baseline_of(many))) < 200_000
 
 
-def test_usage_is_the_mean_of_what_is_known_to_four_digits() -> None:
-    made = [row("a", 1.0, sample=n, usage=RowUsage(wall=wall)) for n, wall in enumerate((1.0, 2.0, 2.00015, None))]
+def test_usage_is_the_mean_of_what_is_known_to_six_digits() -> None:
+    made = [row("a", 1.0, sample=n, usage=RowUsage(wall=wall)) for n, wall in enumerate((1.0, 2.0, 2.0000015, None))]
     found = baseline_of(Rows(name="r", rows=tuple(made))).tasks["a"].usage
-    assert found == {"wall": 1.667}
+    assert found == {"wall": 1.66667}
 
 
 def test_a_task_of_two_minds_is_refused() -> None:
@@ -168,7 +168,8 @@ def test_rows_hold_once_what_they_share(tmp_path: Path) -> None:
     (run.results / "main.jsonl").write_text(line % "a" + line % "b")
     found = load_rows(run)
     first, second = found.rows
-    assert first.pins is second.pins is not None
+    assert first.pins is second.pins
     assert first.task is second.task and first.evaluator_revision is second.evaluator_revision
+    assert first.pins is not None
     assert (first.pins.sampling, first.pins.extra) == ('{"a":2,"b":1}', '{"k":1}')
     assert found.folder == str(run.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from statistics import fmean
+from typing import Any
 
 import pytest
 from scipy.stats import binomtest, ttest_rel
@@ -15,10 +16,15 @@ from pytest_rollout.decisions.pairs import pair
 from pytest_rollout.decisions.rows import Row, Rows, RowUsage
 from tests.unit.decisions.pairmaking import row, side
 
+approx: Any = pytest.approx
+
 
 def drawn(seed: int, tasks: int, samples: int, rate: float, *, binary: bool = True) -> dict[str, list[float | None]]:
     draw = random.Random(seed)
-    value = (lambda: float(draw.random() < rate)) if binary else draw.random
+
+    def value() -> float:
+        return float(draw.random() < rate) if binary else draw.random()
+
     return {f"t{number:03}": [value() for _ in range(samples)] for number in range(tasks)}
 
 
@@ -33,17 +39,17 @@ def test_the_difference_is_the_paired_one_of_task_means() -> None:
     known = ttest_rel(means[1], means[0])
     low, high = known.confidence_interval(0.95)
     reward = found.reward
-    assert (reward.old, reward.new) == (pytest.approx(fmean(means[0])), pytest.approx(fmean(means[1])))
+    assert (reward.old, reward.new) == (approx(fmean(means[0])), approx(fmean(means[1])))
     assert reward.difference is not None and reward.difference.interval is not None
-    assert reward.difference.mean == pytest.approx(fmean(means[1]) - fmean(means[0]))
+    assert reward.difference.mean == approx(fmean(means[1]) - fmean(means[0]))
     assert (reward.difference.interval.low, reward.difference.interval.high) == (
-        pytest.approx(low),
-        pytest.approx(high),
+        approx(low),
+        approx(high),
     )
     assert found.detectable is not None and found.needed is not None
     effect = found.detectable / (reward.difference.error or 0)
     power = NormalIndPower(ddof=0).power(effect, nobs1=1, alpha=0.05, ratio=0, alternative="two-sided")
-    assert power == pytest.approx(0.8, abs=1e-4)
+    assert power == approx(0.8, abs=1e-4)
     again = compare(pair(side(old), side(new, name="b")))
     assert again == found
     assert compare(pair(side(old), side(new, name="b")), seed=1).reward.bootstrap != reward.bootstrap
@@ -56,8 +62,8 @@ def test_the_sign_test_is_mcnemars_with_one_sample() -> None:
     table = [[both.count((a, b)) for b in (1.0, 0.0)] for a in (1.0, 0.0)]
     assert (found.higher, found.lower) == (table[1][0], table[0][1])
     assert found.same == table[0][0] + table[1][1]
-    assert found.p == pytest.approx(mcnemar(table, exact=True).pvalue)
-    assert found.p == pytest.approx(binomtest(found.higher, found.higher + found.lower).pvalue)
+    assert found.p == approx(mcnemar(table, exact=True).pvalue)
+    assert found.p == approx(binomtest(found.higher, found.higher + found.lower).pvalue)
 
 
 def test_the_sign_test_of_several_samples_counts_a_task_once() -> None:
@@ -101,8 +107,8 @@ def test_one_of_many_tasks_is_a_finding_only_after_correction() -> None:
     old = {f"t{number}": good for number in range(20)}
     found = compare(pair(side(old), side({**old, "t3": bad})))
     assert found.tasks[0].task == "t3"
-    assert (found.single, found.by_chance) == (1, pytest.approx(1.0))
-    assert found.tasks[0].adjusted == pytest.approx(20 * found.tasks[0].p)
+    assert (found.single, found.by_chance) == (1, approx(1.0))
+    assert found.tasks[0].adjusted == approx(20 * found.tasks[0].p)
     found = compare(pair(side(old), side({**old, "t3": [1.0] * 3 + [0.0] * 5})))
     assert found.tasks[0].p < 0.05 < found.tasks[0].adjusted
 

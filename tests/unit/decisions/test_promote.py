@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean, variance
 from typing import Any
 
@@ -14,6 +15,7 @@ from pytest_rollout.decisions.promote import Promotion, Rule, promote
 from pytest_rollout.decisions.rows import Rows
 from tests.unit.decisions.pairmaking import row, side
 
+approx: Any = pytest.approx
 Tasks = dict[str, list[float | None]]
 
 
@@ -26,8 +28,8 @@ def answer(old: Tasks | Rows, new: Tasks | Rows, **rule: float) -> Promotion:
     return promote(pair(*sides, split="held-out", untrusted=True), Rule(**rule))
 
 
-def tasks(*rewards: float | list[float | None]) -> Tasks:
-    return {f"t{n}": each if isinstance(each, list) else [each] for n, each in enumerate(rewards)}
+def tasks(*rewards: float | Sequence[float | None]) -> Tasks:
+    return {f"t{n}": [each] if isinstance(each, int | float) else list(each) for n, each in enumerate(rewards)}
 
 
 def test_promote_and_reject() -> None:
@@ -36,7 +38,7 @@ def test_promote_and_reject() -> None:
     assert (found.answer, found.tasks, found.samples) == ("promote", None, None)
     known = ttest_rel([each[0] for each in high.values()], [each[0] for each in low.values()])
     bounds = known.confidence_interval(0.9)
-    assert (found.low, found.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+    assert (found.low, found.high) == (approx(bounds.low), approx(bounds.high))
     assert answer(high, low).answer == "reject"
     assert answer(low, high, margin=0.9).answer == "undecided"
     assert answer(high, low, margin=-0.5).answer == "reject"
@@ -63,8 +65,8 @@ def test_undecided_says_what_would_decide() -> None:
     whole = variance([0.5, -0.5, 0.5, 0.45, 0, -0.5])
     within = fmean(variance(a) / 2 + variance(b) / 2 for a, b in zip(old, new, strict=True))
     assert within < whole
-    assert found.spread.within == pytest.approx(within)
-    assert found.spread.between == pytest.approx(whole - within)
+    assert found.spread.within == approx(within)
+    assert found.spread.between == approx(whole - within)
     assert found.tasks is not None and found.tasks > 100
     assert found.samples is None, "the spread between tasks alone is too much for six of them"
     level = answer(tasks(*[[0.0, 1.0]] * 6), tasks(*[[1.0, 0.5]] * 4, *[[0.0, 0.5]] * 2))
