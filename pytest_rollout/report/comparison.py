@@ -32,7 +32,7 @@ def comparison_text(found: Comparison, *, limit: int | None, links: Links) -> li
     A path stands alone on its line, and is not cut.
     """
     lines = [f"A  {_side_line(found.old)}", f"B  {_side_line(found.new)}", *_contrast_lines(found), ""]
-    lines += _columns([_HEAD, *[_row(each) for each in found.figures if each.tasks]])
+    lines += _columns([_HEAD, *[_row(each) for each in found.figures if each.tasks]], least=_LEAST)
     lines += ["", *_test_lines(found), *_warning_lines(found)]
     changed = [task for task in found.tasks if task.difference]
     if changed:
@@ -101,7 +101,9 @@ def _side_line(side: Side) -> str:
 def _contrast_lines(found: Comparison) -> list[str]:
     if not found.contrasts:
         return ["compared: nothing differs on purpose (the same agent, model, policy and versions)"]
-    return [f"compared: {each.what} {_short(each.old)} → {_short(each.new)}" for each in found.contrasts]
+    named = {each.what for each in found.contrasts}
+    shown = [each for each in found.contrasts if each.what != "agent digest" or "agent" not in named]
+    return [f"compared: {each.what} {_short(each.old)} → {_short(each.new)}" for each in shown]
 
 
 def _short(values: Sequence[str]) -> str:
@@ -109,6 +111,7 @@ def _short(values: Sequence[str]) -> str:
     return text or "unknown"
 
 
+_LEAST = (15, 10, 10, 11, 26, 5)
 _HEAD = ("", "A", "B", "B − A", "interval", "tasks")
 
 
@@ -200,9 +203,10 @@ def _listed(title: str, items: Sequence[Item], limit: int | None, number: int | 
     return [*lines, f"  … and {len(items) - len(shown)} more (--all)"] if len(shown) < len(items) else lines
 
 
-def _columns(rows: Sequence[Sequence[str]], *, words: bool = False) -> list[str]:
+def _columns(rows: Sequence[Sequence[str]], *, words: bool = False, least: Sequence[int] = ()) -> list[str]:
     """Rows in columns of figures; the first one is words, or, with ``words``, the last one."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(pair) for pair in zip(widths, least or widths, strict=True)]
     left = len(widths) - 1 if words else 0
     return [
         "  ".join(

@@ -27,12 +27,7 @@ def promotion_lines(found: Promotion, looks: Looks, since: str) -> list[str]:
     lines = [f"{found.answer}: {found.reasons[0]}", *(f"  {reason}" for reason in found.reasons[1:])]
     difference = found.difference
     if difference is not None:
-        bounds = (
-            ""
-            if found.low is None or found.high is None
-            else (f", one-sided {rule.confidence:.4g} bounds {signed(found.low)} and {signed(found.high)}")
-        )
-        lines.append(f"  B − A: {signed(difference.mean)} over {plural(difference.count, 'held-out task')}{bounds}")
+        lines.append(f"  B − A: {signed(difference.mean)} over {plural(difference.count, 'held-out task')}")
     if found.guarded is not None:
         low = found.guarded.lower(rule.confidence)
         lines.append(
