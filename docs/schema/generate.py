@@ -14,12 +14,16 @@ from typing import Any
 import msgspec
 
 from pytest_rollout.bundle import SCHEMA_VERSION, BundleRecord
+from pytest_rollout.decisions.baseline import Baseline
 from pytest_rollout.store.facts import AuditRecord
+from pytest_rollout.store.heldout import Look
 from pytest_rollout.store.records import Plan, Result, RunRecord, ScoreRecord
 
 RECORDS: dict[str, type[msgspec.Struct]] = {
     "audit": AuditRecord,
+    "baseline": Baseline,
     "bundle": BundleRecord,
+    "held-out": Look,
     "plan": Plan,
     "result": Result,
     "run": RunRecord,

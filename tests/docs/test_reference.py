@@ -23,11 +23,12 @@ from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
 from pytest_rollout.agents.protocol import Episode, LiveStage
 from pytest_rollout.cli import tool
+from pytest_rollout.decisions import baseline
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
 from pytest_rollout.settings import CONTROLS, EXECUTORS, ISOLATIONS, KEEPS
-from pytest_rollout.store import facts, records
+from pytest_rollout.store import facts, heldout, records
 
 PACKAGE = Path(pytest_rollout.__file__).parent
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -246,6 +247,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("console-tool", "## list", lambda: arguments(verbs()["list"])),
     ("console-tool", "## show", lambda: arguments(verbs()["show"])),
     ("console-tool", "## inspect", lambda: arguments(verbs()["inspect"])),
+    *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in ("compare", "baseline")],
     ("console-tool", "## doctor", lambda: arguments(verbs()["doctor"])),
     *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in ("diff", "apply", "drop", "prune")],
     ("files-on-disk", "## bundle.json", lambda: fields(bundle.BundleRecord)),
@@ -272,6 +274,10 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## audits/latest.json", lambda: fields(facts.AuditRecord)),
     ("files-on-disk", "## TaskAudit", lambda: fields(facts.TaskAudit)),
     ("files-on-disk", "## Trial", lambda: fields(facts.Trial)),
+    ("files-on-disk", "## held-out.jsonl", lambda: fields(heldout.Look)),
+    ("files-on-disk", "## A baseline file", lambda: fields(baseline.Baseline)),
+    ("files-on-disk", "## BaselinePins", lambda: fields(baseline.BaselinePins)),
+    ("files-on-disk", "## BaselineTask", lambda: fields(baseline.BaselineTask)),
     ("python-api", "## Names", lambda: set(pytest_rollout.__all__)),
     ("python-api", "## Task", lambda: public(task.Task)),
     ("python-api", "## Limits", lambda: public(limits.Limits)),

@@ -15,13 +15,15 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.control import Facts
+from pytest_rollout.decisions.baseline import Baseline, BaselinePins, BaselineTask
 from pytest_rollout.plain import clean
 from pytest_rollout.reward import Check
 from pytest_rollout.store.facts import AuditRecord, TaskAudit, Trial
+from pytest_rollout.store.heldout import Look
 from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, ScoreRecord
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
-NAMES = ("audit", "bundle", "plan", "result", "run", "score")
+NAMES = ("audit", "baseline", "bundle", "held-out", "plan", "result", "run", "score")
 
 Samples = dict[str, msgspec.Struct]
 
@@ -64,6 +66,13 @@ def problems(name: str, data: Any) -> list[str]:
 @pytest.fixture
 def samples(make_record: Callable[..., BundleRecord], make_result: Callable[..., Result]) -> Samples:
     return {
+        "baseline": Baseline(
+            run="2026-11-29T22-08-01Z-3f9ac01d",
+            pins=(BaselinePins(agent="a", sampling={"temperature": 1.0}, extra={"k": "v"}),),
+            revisions={"e0": "sha256:e0"},
+            tasks={"t": BaselineTask(rewards=(1.0, None), passed=(0,), pins=0, environment="e0", usage={"wall": 1.5})},
+        ),
+        "held-out": Look(run="r", time="2026-11-29T22:08:04+00:00", tasks=1, digest="sha256:0", agents=("a",)),
         "audit": AuditRecord(
             run="2026-11-29T22-08-01Z-3f9ac01d",
             tasks=(
