@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_rollout.cli.arguments import Verbs
+from pytest_rollout.cli.arguments import A_RUN, Verbs
 from pytest_rollout.cli.say import complain, json_of, redacted, say
 from pytest_rollout.decisions.baseline import baseline_of, text_of
 from pytest_rollout.decisions.compare import Comparison, compare
@@ -54,7 +54,7 @@ def add_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.set_defaults(action=compare_sides)
 
     verb = verbs.add_parser("baseline", help="write a run's results as a file that can be committed")
-    verb.add_argument("run", nargs="?", default="last", help=A_SIDE)
+    verb.add_argument("run", nargs="?", default="last", help=A_RUN)
     verb.add_argument("--output", metavar="FILE", help="where to (default: standard output)")
     verb.set_defaults(action=write_baseline)
 

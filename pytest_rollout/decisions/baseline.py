@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from pytest_rollout.bundle import SCHEMA_VERSION
-from pytest_rollout.decisions.rows import NOTHING, Row, RowPins, Rows, RowUsage, by_task, canonical
+from pytest_rollout.decisions.rows import NOTHING, Labels, Row, RowPins, Rows, RowUsage, by_task, canonical
 from pytest_rollout.errors import ConfigError
 
 __all__ = ["Baseline", "BaselinePins", "BaselineTask", "baseline_of", "read_baseline", "rows_of", "text_of"]
@@ -85,7 +85,13 @@ def baseline_of(rows: Rows) -> Baseline:
         raise ConfigError(f"{rows.name} has no rollouts, so it can't be a baseline")
     pins: dict[bytes, tuple[int, BaselinePins]] = {}
     names = _names(rows.rows)
-    made = {task: _task(task, found.get(task, ()), rows.missing.get(task, 0), pins, names) for task in tasks}
+    made = {}
+    for task in tasks:
+        each = _task(task, found.get(task, ()), rows.missing.get(task, 0), pins, names)
+        if task not in found and task in rows.labels:
+            label = rows.labels[task]
+            each = msgspec.structs.replace(each, tags=label.tags, split=label.split)
+        made[task] = each
     return Baseline(
         run=rows.name,
         pins=tuple(each for _, each in pins.values()),
@@ -203,7 +209,8 @@ def rows_of(baseline: Baseline) -> Rows:
                 )
             )
     missing = {task: found.missing for task, found in sorted(baseline.tasks.items()) if found.missing}
-    return Rows(name=baseline.run, rows=tuple(rows), missing=missing)
+    labels = {task: Labels(baseline.tasks[task].tags, baseline.tasks[task].split) for task in missing}
+    return Rows(name=baseline.run, rows=tuple(rows), missing=missing, labels=labels)
 
 
 def _revision(baseline: Baseline, name: str | None) -> str | None:

@@ -7,11 +7,11 @@ differs on purpose (agent, model, policy, sampling …) is named once for the wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from pytest_rollout.decisions.rows import Row, RowPins, Rows, by_task
+from pytest_rollout.decisions.rows import Labels, Row, RowPins, Rows, by_task
 
 __all__ = ["Contrast", "NotComparable", "Pair", "Pairing", "Side", "measured", "pair"]
 
@@ -95,7 +95,7 @@ def pair(
     """Pair two sides by task. With ``tags`` and ``split`` only tasks that have them, on either side."""
     sides = (by_task(old.rows), by_task(new.rows))
     known = {**dict.fromkeys(old.missing), **dict.fromkeys(new.missing), **sides[0], **sides[1]}
-    chosen = sorted(task for task in known if _fits((*sides[0].get(task, ()), *sides[1].get(task, ())), tags, split))
+    chosen = sorted(task for task in known if _fits(_labelled(task, sides, (old, new)), tags, split))
     there = [
         {task for task in chosen if task in side or rows.missing.get(task)}
         for side, rows in zip(sides, (old, new), strict=True)
@@ -131,11 +131,19 @@ def measured(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row.reward is not None]
 
 
-def _fits(rows: Sequence[Row], tags: Sequence[str], split: str | None) -> bool:
+def _labelled(task: str, sides: Sequence[Mapping[str, Sequence[Row]]], whole: Sequence[Rows]) -> Iterator[Row | Labels]:
+    """What knows the tags and the split of a task."""
+    for side, rows in zip(sides, whole, strict=True):
+        yield from side.get(task, ())
+        if task in rows.labels:
+            yield rows.labels[task]
+
+
+def _fits(labelled: Iterable[Row | Labels], tags: Sequence[str], split: str | None) -> bool:
     """Whether a task has all the tags and the split, on a side that knows them."""
     if not tags and split is None:
         return True
-    return any(set(tags) <= set(row.tags) and split in (None, row.split) for row in rows)
+    return any(set(tags) <= set(each.tags) and split in (None, each.split) for each in labelled)
 
 
 def _side(rows: Rows, whole: Mapping[str, Sequence[Row]], kept: Mapping[str, Sequence[Row]], tasks: list[str]) -> Side:

@@ -15,11 +15,22 @@ from msgspec.structs import force_setattr
 
 from pytest_rollout.bundle import Termination
 from pytest_rollout.outcome import InfraKind, Outcome
-from pytest_rollout.store.folder import RunFolder
-from pytest_rollout.store.load import lines_of, load_plan
+from pytest_rollout.store.folder import RunFolder, read_record
+from pytest_rollout.store.load import lines_of
 from pytest_rollout.store.union import counting
 
-__all__ = ["Canonical", "Row", "RowPins", "RowUsage", "Rows", "by_task", "canonical", "load_rows", "rewards_by_task"]
+__all__ = [
+    "Canonical",
+    "Labels",
+    "Row",
+    "RowPins",
+    "RowUsage",
+    "Rows",
+    "by_task",
+    "canonical",
+    "load_rows",
+    "rewards_by_task",
+]
 
 
 class Canonical(str):
@@ -103,16 +114,24 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     amends: bool = False
 
 
+class Labels(msgspec.Struct, frozen=True):
+    """By what tasks are chosen: tags and split."""
+
+    tags: tuple[str, ...] = ()
+    split: str | None = None
+
+
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one side of a decision: a run, or a baseline file, called ``name``.
 
-    ``missing`` counts by task the planned rollouts that have no result; ``broken`` the lines that could not be read;
-    the rows' folders lie in ``folder``, which is None of a file.
+    ``missing`` counts by task the planned rollouts that have no result, ``labels`` are those of these tasks; ``broken``
+    counts the lines that could not be read; the rows' folders lie in ``folder``, which is None of a file.
     """
 
     name: str
     rows: tuple[Row, ...]
     missing: Mapping[str, int] = {}
+    labels: Mapping[str, Labels] = {}
     broken: int = 0
     folder: str | None = None
 
@@ -134,13 +153,33 @@ def load_rows(run: RunFolder) -> Rows:
         shared.share(row)
         known = found.get(row.rollout)
         found[row.rollout] = row if known is None else counting(known, row)
-    plan = load_plan(run)
     missing: dict[str, int] = {}
-    for planned in plan.rollouts if plan is not None else ():
+    labels = {}
+    for planned in _planned(run):
         if planned.rollout not in found:
             missing[planned.task] = missing.get(planned.task, 0) + 1
+            labels[planned.task] = Labels(planned.tags, planned.split)
     rows = sorted(found.values(), key=lambda row: (row.task, row.sample, row.rollout))
-    return Rows(name=run.name, rows=tuple(rows), missing=missing, broken=broken, folder=str(run.path))
+    return Rows(name=run.name, rows=tuple(rows), missing=missing, labels=labels, broken=broken, folder=str(run.path))
+
+
+class _Planned(msgspec.Struct, frozen=True, gc=False):
+    rollout: str
+    task: str
+    tags: tuple[str, ...] = ()
+    split: str | None = None
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    rollouts: tuple[_Planned, ...]
+
+
+def _planned(run: RunFolder) -> tuple[_Planned, ...]:
+    """What a run was going to make, as far as it is needed here; nothing where it was ended before it had a plan."""
+    try:
+        return read_record(run.plan, _Plan).rollouts
+    except (OSError, msgspec.MsgspecError):
+        return ()
 
 
 class _Shared:

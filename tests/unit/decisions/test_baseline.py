@@ -10,13 +10,15 @@ import msgspec
 import pytest
 
 from pytest_rollout.decisions.baseline import baseline_of, read_baseline, rows_of, text_of
-from pytest_rollout.decisions.rows import Rows, RowUsage, canonical, load_rows
+from pytest_rollout.decisions.rows import Labels, Rows, RowUsage, canonical, load_rows
 from pytest_rollout.decisions.sides import load_side
 from pytest_rollout.errors import ConfigError, SelectorError
-from pytest_rollout.store.folder import ResultsFolder
+from pytest_rollout.store.folder import ResultsFolder, write_record
+from pytest_rollout.store.records import Plan, Planned
 from tests.unit.decisions.pairmaking import PINS, row, side
 
 PIN = {"model": "m", "sampling": canonical({"top_p": 1}), "extra": canonical({"k": [1, "ü"]})}
+LABELS = {"b": Labels(("x",)), "e": Labels(("y",), "held-out")}
 LONG = "sha256:" + "0123456789" * 6
 
 
@@ -27,7 +29,7 @@ def rows() -> Rows:
     )
     odd = row("c", 1.0, split="held-out", trusted=False, evaluator_revision=f"{LONG[:17]}ff")
     forgeable = row("d", None, forgeable=True)
-    return msgspec.structs.replace(made, rows=(*made.rows, odd, forgeable), missing={"b": 1, "e": 2})
+    return msgspec.structs.replace(made, rows=(*made.rows, odd, forgeable), missing={"b": 1, "e": 2}, labels=LABELS)
 
 
 def kept(found: Rows) -> list[dict[str, Any]]:
@@ -50,7 +52,7 @@ def test_a_baseline_reads_back_to_the_same_rows(tmp_path: Path) -> None:
     found = read_baseline(write(tmp_path / "b.json", text))
     again = rows_of(found)
     assert kept(again) == kept(rows())
-    assert (again.name, dict(again.missing)) == (rows().name, {"b": 1, "e": 2})
+    assert (again.name, again.missing, again.labels) == (rows().name, {"b": 1, "e": 2}, LABELS)
     assert text_of(found) == text
     assert text_of(baseline_of(again)) == text
     by_sample = sorted(rows().rows, key=lambda each: (each.sample, each.task))
@@ -173,3 +175,15 @@ def test_rows_hold_once_what_they_share(tmp_path: Path) -> None:
     assert first.pins is not None
     assert (first.pins.sampling, first.pins.extra) == ('{"a":2,"b":1}', '{"k":1}')
     assert found.folder == str(run.path)
+
+
+def test_what_is_missing_keeps_its_labels(tmp_path: Path) -> None:
+    run = ResultsFolder(tmp_path).open_run("2026-01-01T00-00-00Z-0000000a")
+    (run.results / "main.jsonl").write_text('{"rollout": "a", "task": "t", "sample": 0, "outcome": "infra"}\n{"roll')
+    planned = [
+        Planned(node=each, rollout=each, task=f"t{each}", sample=0, agent="a", tags=("x",), split="held-out")
+        for each in "abb"
+    ]
+    write_record(run.plan, Plan(rollouts=tuple(planned)))
+    found = load_rows(run)
+    assert (found.missing, found.labels, found.broken) == ({"tb": 2}, {"tb": Labels(("x",), "held-out")}, 1)

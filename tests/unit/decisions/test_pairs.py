@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pytest_rollout.decisions.pairs import Contrast, NotComparable, Pairing, Side, pair
-from pytest_rollout.decisions.rows import Rows, canonical
+from pytest_rollout.decisions.rows import Labels, Rows, canonical
 from tests.unit.decisions.pairmaking import PINS, row, side
 
 
@@ -89,6 +89,9 @@ def test_tags_and_splits_choose_tasks_by_what_either_side_knows() -> None:
     assert pair(old, new, tags=["x"]).only_new == ("c",)
     assert pair(old, new, tags=["x", "y"]).new.missing == 1
     assert pair(old, new, split="held-out").only_new == ()
+    gone = msgspec.structs.replace(new, missing={"z": 2}, labels={"z": Labels(("x",), "held-out")})
+    assert pair(old, gone, split="held-out").only_new == ("z",), "all of its rollouts are missing"
+    assert pair(old, gone, split="held-out").new.missing == 2
     assert pair(old, new, tags=["z"]).empty
     assert pair(old, new, split="train").empty
     assert not pair(old, new).empty
