@@ -13,7 +13,9 @@ import pytest
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun
 
-__all__ = ["Ending", "endings_of"]
+__all__ = ["GATES", "Ending", "endings_of"]
+
+GATES = "rollout-gates"  # the plugin of :class:`pytest_rollout._gates.Gates`
 
 
 class Ending(Protocol):
@@ -28,4 +30,8 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    return []
+    found: list[Ending] = []
+    gates = config.pluginmanager.get_plugin(GATES)
+    if gates is not None:
+        found.append(gates.of_run(run))
+    return found

@@ -14,6 +14,7 @@ from pytest_rollout.bundle import Termination
 from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.store.folder import RunFolder
 from pytest_rollout.store.load import lines_of, load_plan
+from pytest_rollout.store.records import Result
 from pytest_rollout.store.union import counting
 
 __all__ = ["Row", "RowPins", "RowUsage", "Rows", "by_task", "load_rows", "rewards_by_task"]
@@ -83,12 +84,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one side of a decision: a run, or a baseline file, called ``name``.
 
-    ``missing`` counts by task the planned rollouts that have no result; ``broken`` the lines that could not be read.
+    ``missing`` counts by task the planned rollouts that have no result, ``labels`` has the tags and the split of these
+    tasks; ``broken`` counts the lines that could not be read.
     """
 
     name: str
     rows: tuple[Row, ...]
     missing: Mapping[str, int] = {}
+    labels: Mapping[str, tuple[tuple[str, ...], str | None]] = {}
     broken: int = 0
 
 
@@ -112,11 +115,13 @@ def load_rows(run: RunFolder) -> Rows:
         found[row.rollout] = row if known is None else counting(known, row)
     plan = load_plan(run)
     missing: dict[str, int] = {}
+    labels: dict[str, tuple[tuple[str, ...], str | None]] = {}
     for planned in plan.rollouts if plan is not None else ():
         if planned.rollout not in found:
             missing[planned.task] = missing.get(planned.task, 0) + 1
+            labels[planned.task] = (planned.tags, planned.split)
     rows = sorted(found.values(), key=lambda row: (row.task, row.sample, row.rollout))
-    return Rows(name=run.name, rows=tuple(rows), missing=missing, broken=broken)
+    return Rows(name=run.name, rows=tuple(rows), missing=missing, labels=labels, broken=broken)
 
 
 def by_task(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -127,7 +132,7 @@ def by_task(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def rewards_by_task(rows: Iterable[Row]) -> dict[str, list[float]]:
+def rewards_by_task(rows: Iterable[Row | Result]) -> dict[str, list[float]]:
     """The measured rewards of each task that has any."""
     found: dict[str, list[float]] = {}
     for row in rows:

@@ -75,7 +75,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # Figures, comparisons, gates.
     "decisions": (("decisions",), ("values", "store")),
     # What people and tools read of results.
-    "report": (("report",), ("values", "store")),
+    "report": (("report",), ("values", "store", "decisions")),
     # From a verdict to records.
     "recording": (("recording",), ("values", "store")),
     # Which rung of isolation a run has.
@@ -94,13 +94,13 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "doctor": (("doctor",), ("stage", "executors")),
     # What a rollout left: shown as a difference, taken over, let go.
     "retained": (("retained",), ("values", "stage", "store")),
-    "cli": (("cli",), ("values", "stage", "store", "report", "inspection", "retained", "doctor")),
+    "cli": (("cli",), ("values", "stage", "store", "decisions", "report", "inspection", "retained", "doctor")),
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "report", "recording", "run", "capacity"),
+            *("audit", "decisions", "report", "recording", "run", "capacity"),
         ),
     ),
 }
