@@ -45,7 +45,7 @@ _AMOUNTS = ("cost", "wall")
 _UNITS = {"cost": " USD", "wall": " s"}
 _GATE = re.compile(
     r"\s*(?P<name>[A-Za-z_]+(?:[@^][^\s<>=]*)?)\s*(?:\((?P<of>.*?)\))?\s*(?P<operator>>=|<=|>|<|[^\w\s]+)"
-    r"\s*(?P<bound>[^\s]+)(?:\s+for\s+(?P<what>tag|split):(?P<name_of>.*\S))?\s*"
+    r"\s*(?P<bound>[^\s<>=]\S*)(?:\s+for\s+(?P<what>tag|split):(?P<name_of>.*\S))?\s*"
 )
 _HOLDS: dict[str, Callable[[float, float], bool]] = {
     ">=": lambda value, bound: value >= bound - SLACK,

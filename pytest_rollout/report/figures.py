@@ -66,7 +66,9 @@ def _sure(found: Figures) -> list[tuple[str, str]]:
     pairs = []
     if found.detectable is not None:
         how = "" if found.detectable.paired else ", at most: one sample does not show the spread within a task"
-        pairs.append(("detectable", f"a drop of {found.detectable.effect:.4f} (80 % power){how}"))
+        drop = f"a drop of {found.detectable.effect:.4f} (80 % power){how}"
+        none = "none: with so few tasks and samples not even a drop from 1 to 0"
+        pairs.append(("detectable", drop if found.detectable.effect <= 1 else none))
     if found.one_sample_tasks:
         tasks = plural(found.one_sample_tasks, "task")
         pairs.append(("one sample", f"{tasks}: nothing is known of the spread within"))

@@ -245,6 +245,4 @@ def test_tasks_weigh_the_same_however_many_samples_were_measured() -> None:
     one, four = [("one", 1.0, False)], [("four", 0.0, False)] * 4
     assert means([*one, *four]) == Means(mean=0.5, measured=5, forgeable_mean=0.5, forgeable_measured=5)
     lost = [("one", None, True), ("gone", None, True)]
-    assert means([*one, *four, *lost]) == Means(
-        mean=0.5, measured=5, forgeable_mean=pytest.approx(0.5 / 3), forgeable_measured=7
-    )
+    assert means([*one, *four, *lost]) == Means(mean=0.5, measured=5, forgeable_mean=0.5 / 3, forgeable_measured=7)
