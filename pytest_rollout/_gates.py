@@ -14,7 +14,7 @@ import pytest
 
 from pytest_rollout._endings import GATES
 from pytest_rollout._settings import redactor_of_process, settings_of
-from pytest_rollout.decisions.gates import Gate, judge, parse_gate, status_of
+from pytest_rollout.decisions.gates import UNDECIDED, Gate, judge, parse_gate, status_of
 from pytest_rollout.decisions.rows import Rows, load_rows
 from pytest_rollout.decisions.sides import load_finished
 from pytest_rollout.errors import ConfigError, SelectorError
@@ -27,10 +27,10 @@ from pytest_rollout.store.load import LoadedRun
 
 __all__ = ["Gates", "GatesOfRun"]
 
-_NOT_JUDGED = 75
 _EXIT_OK, _EXIT_FAILED = 0, 1
-_OURS = (_EXIT_OK, _EXIT_FAILED, 75)  # statuses that a gate decides about
+_OURS = (_EXIT_OK, _EXIT_FAILED, UNDECIDED)  # statuses that a gate decides about
 _SHOWING = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
+_TELLING = ("help", "version", "markers")
 
 
 class Gates:
@@ -45,13 +45,15 @@ class Gates:
     @classmethod
     def register(cls, config: pytest.Config) -> None:
         """Read the gates of a session, and the runs that they name; raises UsageError."""
+        if _asked(config, _TELLING):
+            return
         try:
             settings = settings_of(config)
             if not settings.gate:
                 return
             where = "--rollout-gate" if settings.gate_from == "command line" else "rollout_gate in the ini file"
             gates = [parse_gate(text, where) for text in settings.gate]
-            if settings.audit or any(getattr(config.option, name, False) for name in _SHOWING):
+            if settings.audit or _asked(config, _SHOWING):
                 return
             bases = {gate.base: _base(config, settings, gate, where) for gate in gates if gate.base}
         except ConfigError as error:
@@ -78,7 +80,7 @@ class Gates:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A gate that was asked for on the command line is not passed by a session without rollouts."""
         if not self.claimed and self._asked and session.exitstatus == _EXIT_OK:
-            session.exitstatus = _NOT_JUDGED
+            session.exitstatus = UNDECIDED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not self.claimed and self._asked:
@@ -108,6 +110,10 @@ class GatesOfRun:
         path = self._config.getoption("xmlpath", None)
         told = [self._run.redactor.text(line) for line in lines]
         return [one_line(f"warning: {note}") for note in write_gates(Path(path), told)] if path else []
+
+
+def _asked(config: pytest.Config, names: Sequence[str]) -> bool:
+    return any(getattr(config.option, name, False) for name in names)
 
 
 def _base(config: pytest.Config, settings: Settings, gate: Gate, where: str) -> Rows:

@@ -22,7 +22,18 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.outcome import SLACK
 from pytest_rollout.plain import nearest
 
-__all__ = ["FIGURES", "MEASURED", "Gate", "Judged", "Verdict", "judge", "parse_gate", "status_of"]
+__all__ = [
+    "BROKEN",
+    "FIGURES",
+    "MEASURED",
+    "UNDECIDED",
+    "Gate",
+    "Judged",
+    "Verdict",
+    "judge",
+    "parse_gate",
+    "status_of",
+]
 
 MEASURED = 0.95  # what every gate implies
 HELD, BROKEN, UNDECIDED = 0, 76, 75

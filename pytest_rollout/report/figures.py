@@ -39,9 +39,13 @@ def figure_lines(name: str, found: Figures) -> list[str]:
 
 
 def _counts(found: Figures) -> str:
-    apart = [(found.infra, "infra"), (found.missing, "missing"), (found.untrusted, "untrusted")]
+    apart = [
+        (found.infra, "infra"),
+        (found.missing, "missing"),
+        (found.untrusted, "untrusted (--untrusted counts them)"),
+    ]
     more = "".join(f", {number} {what}" for number, what in apart if number)
-    cut = " (the run was cut short)" if found.missing else ""
+    cut = " (the run was cut short, or is not over)" if found.missing else ""
     return f"{found.measured} measured of {found.planned} planned{more}{cut}"
 
 

@@ -161,10 +161,10 @@ def closing_block(
 
 def _reach(results: Sequence[Result]) -> str:
     """How far the mean may be off, by the spread of its tasks; nothing where that is not known."""
-    found = estimate([fmean(rewards) for rewards in rewards_by_task(results).values()])
+    found = estimate([fmean(rewards) for rewards in rewards_by_task(results).values()], 0.95)
     if found is None or not found.error or found.interval is None:
         return ""
-    return f" ± {(found.interval.high - found.interval.low) / 2:.2g} ({found.confidence:.0%}, {found.count} tasks)"
+    return f" ± {(found.interval.high - found.interval.low) / 2:.2g} (95 %, {found.count} tasks)"
 
 
 def _about_checks(results: Sequence[Result]) -> list[str]:

@@ -116,3 +116,4 @@ def test_a_base_that_is_missing_is_refused_before_anything_runs(suite: Suite) ->
     suite.write({"sub/base.json": "{}"})
     assert "base.json is not a baseline: " in suite.run(SUITE).errors
     assert suite.run(SUITE, "--collect-only").status == 0
+    assert suite.run(SUITE, "--markers").status == 0

@@ -24,7 +24,7 @@ def test_a_run_with_much_to_say() -> None:
     run = replace(RUN, rows=tuple(made))
     assert figure_lines("run", figures_of(run, ks=(1, 4, 9), seed=2)) == [
         "run            run",
-        "rollouts       7 measured of 10 planned, 1 infra, 2 missing (the run was cut short)",
+        "rollouts       7 measured of 10 planned, 1 infra, 2 missing (the run was cut short, or is not over)",
         "tasks          4, 3 measured",
         "mean reward    0.75 (95 %: 0.1290 to 1.3710)",
         "               standard error 0.1443 over 3 tasks; by drawing tasks anew: 0.5000 to 1.0000",
@@ -62,7 +62,10 @@ def test_one_sample_a_task_gives_the_detectable_drop_at_most() -> None:
 
 def test_untrusted_results_are_counted_apart() -> None:
     run = Rows(name="r", rows=(row("a", 0, 1), row("a", 1, 0, trusted=False)))
-    assert figure_lines("r", figures_of(run))[1] == "rollouts       1 measured of 2 planned, 1 untrusted"
+    assert (
+        figure_lines("r", figures_of(run))[1]
+        == "rollouts       1 measured of 2 planned, 1 untrusted (--untrusted counts them)"
+    )
 
 
 def test_the_table_of_tasks() -> None:
