@@ -36,7 +36,8 @@ __all__ = [
 ]
 
 MEASURED = 0.95  # what every gate implies
-HELD, BROKEN, UNDECIDED = 0, 76, 75
+BROKEN = 76  # exit status: a gate does not hold
+UNDECIDED = 75  # none is broken, and one is undecided
 Verdict = Literal["holds", "does not hold", "undecided"]
 Operator = Literal[">=", ">", "<=", "<"]
 
@@ -196,7 +197,7 @@ def _implied(gates: Sequence[Gate]) -> list[Gate]:
 def status_of(judged: Sequence[Judged]) -> int:
     """The exit status: 76 where a gate does not hold, else 75 where one is undecided, else 0."""
     verdicts = {each.verdict for each in judged}
-    return BROKEN if "does not hold" in verdicts else UNDECIDED if "undecided" in verdicts else HELD
+    return BROKEN if "does not hold" in verdicts else UNDECIDED if "undecided" in verdicts else 0
 
 
 def _judged(gate: Gate, rows: Rows, bases: Mapping[str, Rows], untrusted: bool) -> Judged:
