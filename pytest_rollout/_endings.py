@@ -14,7 +14,9 @@ from pytest_rollout._heldout import HeldOut
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun
 
-__all__ = ["Ending", "endings_of"]
+__all__ = ["GATES", "Ending", "endings_of"]
+
+GATES = "rollout-gates"  # the plugin of :class:`pytest_rollout._gates.Gates`
 
 
 class Ending(Protocol):
@@ -29,4 +31,8 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    return [HeldOut(run)]
+    found: list[Ending] = [HeldOut(run)]
+    gates = config.pluginmanager.get_plugin(GATES)
+    if gates is not None:
+        found.append(gates.of_run(run))
+    return found

@@ -58,6 +58,19 @@ KNOBS = (
         "N",
     ),
     Knob("pools", "places that tasks share by name, one a line: gpu = 2", repeated=True),
+    Knob(
+        "gate",
+        "what a run has to reach, as 'mean_reward >= 0.8' (repeatable); decides the exit status",
+        "--rollout-gate",
+        "EXPR",
+        repeated=True,
+    ),
+    Knob(
+        "gate_untrusted",
+        "let gates count results of agents that were not isolated as their tasks ask",
+        "--rollout-gate-untrusted",
+        flag=True,
+    ),
     Knob("redact", "variables whose values are secrets whatever their names", repeated=True),
     Knob("keep_runs", "how many runs are kept in the folder of the results (default: 50)"),
 )

@@ -8,7 +8,7 @@ can also show what the mean would be with it as 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -160,7 +160,7 @@ _DID = {"error": "raised", "skipped": "skipped after the agent ran:"}
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean reward over the measured rollouts, and with forgeable infra as 0; with denominators."""
+    """The mean reward, of the means of tasks, and with forgeable infra as 0; with counts of rollouts."""
 
     mean: float | None
     measured: int
@@ -168,14 +168,30 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     forgeable_measured: int
 
 
-def means(verdicts: Sequence[tuple[float | None, bool]]) -> Means:
-    """Means of (reward, forgeable) pairs; a reward of ``None`` is unmeasured, never 0."""
-    rewards = [reward for reward, _ in verdicts if reward is not None]
-    forged = sum(1 for reward, forgeable in verdicts if reward is None and forgeable)
-    total, count = math.fsum(rewards), len(rewards)
+def means(verdicts: Iterable[tuple[str, float | None, bool]]) -> Means:
+    """Means of (task, reward, forgeable); a reward of ``None`` is unmeasured, never 0.
+
+    Each task that has a reward weighs the same, however many of its samples were measured.
+    """
+    rewards: dict[str, list[float]] = {}
+    forged: dict[str, int] = {}
+    for task, reward, forgeable in verdicts:
+        if reward is not None:
+            rewards.setdefault(task, []).append(reward)
+        elif forgeable:
+            forged[task] = forged.get(task, 0) + 1
+    counted = sorted({*rewards, *forged})
+    sums = {task: math.fsum(found) for task, found in rewards.items()}
+    measured = sum(map(len, rewards.values()))
     return Means(
-        mean=total / count if count else None,
-        measured=count,
-        forgeable_mean=total / (count + forged) if count + forged else None,
-        forgeable_measured=count + forged,
+        mean=_mean([sums[task] / len(found) for task, found in rewards.items()]),
+        measured=measured,
+        forgeable_mean=_mean(
+            [sums.get(task, 0.0) / (len(rewards.get(task, ())) + forged.get(task, 0)) for task in counted]
+        ),
+        forgeable_measured=measured + sum(forged.values()),
     )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

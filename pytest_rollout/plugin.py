@@ -55,6 +55,20 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_rollout._xdist import Controller
 
         config.pluginmanager.register(Controller(config), "rollout-controller")
+    if _asks_for_gates(config):
+        from pytest_rollout._gates import Gates
+
+        Gates.register(config)
+
+
+def _asks_for_gates(config: pytest.Config) -> bool:
+    """Whether a gate was given, here where the exit status is made; a bad ini value is one that is looked at."""
+    if hasattr(config, "workerinput"):
+        return False
+    try:
+        return bool(config.getoption("rollout_gate", None) or config.getini("rollout_gate"))
+    except (TypeError, ValueError):
+        return True
 
 
 def session_of(config: pytest.Config) -> RolloutSession:

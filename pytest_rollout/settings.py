@@ -54,6 +54,9 @@ class Settings:
     pools: dict[str, int] = field(default_factory=dict)
     redact: list[str] = field(default_factory=list)
     rung: int | None = None
+    gate: list[str] = field(default_factory=list)
+    gate_from: Literal["command line", "ini"] = "ini"
+    gate_untrusted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -79,6 +82,7 @@ def resolve(
     keep_runs, _ = given.count("keep_runs", least=1)
     audit_repeats, _ = given.count("audit_repeats", least=1)
     slots, _ = given.count("slots", least=1)
+    gate, gate_from = given.lines("gate")
     return Settings(
         agent=agent,
         agent_from=agent_from,
@@ -102,6 +106,9 @@ def resolve(
         pools=given.pools(),
         redact=given.variables("redact"),
         rung=rung,
+        gate=gate,
+        gate_from=gate_from,
+        gate_untrusted=bool(options.get("gate_untrusted")),
     )
 
 
@@ -170,6 +177,14 @@ class _Given:
                 raise ConfigError(f"rollout_pools in the ini file: the pool {name!r} {why}")
             found[name] = min(int(size), _MOST)
         return found
+
+    def lines(self, name: str) -> tuple[list[str], Literal["command line", "ini"]]:
+        """The values of a repeated option, or else the lines of the ini key; and which of them."""
+        given, lines = self._options.get(name) or [], self._ini.get(name) or []
+        if any(not item.strip() for item in given):
+            raise ConfigError(f"--rollout-{name}: the value is empty")
+        found = [str(item).strip() for item in given or lines]
+        return [item for item in found if item], "command line" if given else "ini"
 
     def variables(self, name: str) -> list[str]:
         """Names of variables, any number a line."""

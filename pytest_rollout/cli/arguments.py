@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["A_ROLLOUT", "A_RUN", "STAGES", "Verbs", "as_", "number_of_runs"]
+__all__ = ["A_ROLLOUT", "A_RUN", "A_SIDE", "STAGES", "Verbs", "as_", "number_of_runs"]
 
 A_ROLLOUT = "a rollout: its id, a unique prefix, or 'last'"
+A_SIDE = "a run: its name, a unique prefix, its digits, its folder, or 'last'; or a baseline file"
 A_RUN = "a run: its name, a unique prefix, its digits, or 'last'"
 STAGES = "where stages lie, if the ini key rollout_stage_root was set"
 Value = TypeVar("Value")

@@ -17,6 +17,7 @@ from pytest_rollout.bundle import Termination
 from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.store.folder import RunFolder, read_record
 from pytest_rollout.store.load import lines_of
+from pytest_rollout.store.records import Result
 from pytest_rollout.store.union import counting
 
 __all__ = [
@@ -205,7 +206,7 @@ def by_task(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def rewards_by_task(rows: Iterable[Row]) -> dict[str, list[float]]:
+def rewards_by_task(rows: Iterable[Row | Result]) -> dict[str, list[float]]:
     """The measured rewards of each task that has any."""
     found: dict[str, list[float]] = {}
     for row in rows:

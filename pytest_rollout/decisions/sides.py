@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pytest_rollout.decisions.baseline import read_baseline, rows_of
 from pytest_rollout.decisions.rows import Rows, load_rows
-from pytest_rollout.errors import SelectorError
+from pytest_rollout.errors import ConfigError, SelectorError
 from pytest_rollout.store.folder import ResultsFolder, RunFolder
 from pytest_rollout.store.load import find_run
 
-__all__ = ["load_side", "side_run"]
+__all__ = ["load_finished", "load_side", "side_run"]
 
 
 def load_side(results: ResultsFolder, selector: str, *, but: Container[str] = ()) -> Rows:
@@ -33,3 +33,30 @@ def side_run(results: ResultsFolder, selector: str, *, but: Container[str] = ())
             raise SelectorError(f"there is no earlier run in {results.path}")
         return runs[-1]
     return find_run(results, selector)
+
+
+def load_finished(results: ResultsFolder, selector: str, folder: Path) -> Rows:
+    """What a later run is held against; a file, or the folder of a run, is looked for below ``folder`` first.
+
+    ``last`` is the newest run of which every planned rollout has a result. Raises ConfigError and SelectorError, also
+    where nothing was measured.
+    """
+    if selector == "last":
+        return _last_finished(results)
+    place = folder / selector
+    rows = load_side(results, str(place) if place.exists() else selector)
+    if all(row.reward is None for row in rows.rows):
+        raise ConfigError(f"nothing was measured in {selector}")
+    return rows
+
+
+def _last_finished(results: ResultsFolder) -> Rows:
+    for run in reversed(results.all_runs()):
+        if not run.in_progress():
+            rows = load_rows(run)
+            if not rows.missing and any(row.reward is not None for row in rows.rows):
+                return rows
+    raise SelectorError(
+        f"there is no finished run in {results.path}",
+        hint="Name a baseline file, or run once without this gate.",
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from fractions import Fraction
+from functools import lru_cache
 from statistics import NormalDist, fmean
 
 import msgspec
@@ -24,6 +24,7 @@ __all__ = [
     "bootstrap",
     "clustered_error",
     "detectable",
+    "detectable_of_tasks",
     "estimate",
     "pass_at_k",
     "pass_hat_k",
@@ -31,6 +32,7 @@ __all__ = [
     "sign_test",
     "student_quantile",
     "tasks_needed",
+    "welch",
     "wilson",
     "wilson_needed",
 ]
@@ -121,7 +123,8 @@ def pass_at_k(samples: int, successes: int, k: int) -> float | None:
     """The chance that one of k samples succeeds: 1 − C(n−c, k)/C(n, k) (Chen 2021); None for n < k."""
     if samples < k or k < 1:
         return None
-    return 1 - math.comb(samples - successes, k) / math.comb(samples, k)
+    all_ways = math.comb(samples, k)
+    return (all_ways - math.comb(samples - successes, k)) / all_ways  # whole numbers: exact also near 0 and 1
 
 
 def pass_hat_k(samples: int, successes: int, k: int) -> float | None:
@@ -185,10 +188,12 @@ def sign_test(more: int, fewer: int) -> float | None:
     count = more + fewer
     if not count:
         return None
-    tail, ways = 0, 1
-    for each in range(min(more, fewer) + 1):  # C(n, k+1) out of C(n, k): each by itself takes too long for many tasks
-        tail, ways = tail + ways, ways * (count - each) // (each + 1)
-    return min(1.0, float(Fraction(2 * tail, 2**count)))
+    ways: int = 1
+    tail: int = 1
+    for each in range(min(more, fewer)):  # C(n, i + 1) out of C(n, i): also quick for a great many pairs
+        ways = ways * (count - each) // (each + 1)
+        tail += ways
+    return min(1.0, tail / (1 << (count - 1)))
 
 
 def detectable(error: float, *, confidence: float = 0.95, power: float = 0.8, sides: int = 2) -> float:
@@ -209,6 +214,7 @@ def tasks_needed(
     return max(2, math.ceil((detectable(deviation, confidence=confidence, power=power, sides=sides) / effect) ** 2))
 
 
+@lru_cache(maxsize=1000)
 def student_quantile(share: float, freedom: int) -> float:
     """The quantile of Student's t with ``freedom`` degrees (1 or more) at ``share`` (0 to 1, both excluded).
 
@@ -256,3 +262,34 @@ def _beta(x: float, a: float, b: float) -> float:
         if abs(c * d - 1) < 1e-15:
             break
     return front * (value - 1)
+
+
+def detectable_of_tasks(error: float, tasks: int, *, confidence: float = 0.95, power: float = 0.8) -> float | None:
+    """The effect that a one-sided t test over ``tasks`` paired differences finds with this power; None of one task.
+
+    (t_{1−α, T−1} + t_{power, T−1})·error: :func:`detectable` with Student's quantiles, because a suite's tasks are few.
+    """
+    if tasks < 2:
+        return None
+    return (student_quantile(confidence, tasks - 1) + student_quantile(power, tasks - 1)) * error
+
+
+def welch(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Estimate | None:
+    """The difference of the means of two independent groups, ``second`` − ``first``, by Welch's t; None without both.
+
+    Its error is None where a group has one value. ``count`` is the degrees of freedom (Welch–Satterthwaite, rounded
+    down, at least 1) plus 1.
+    """
+    if not first or not second:
+        return None
+    mean = fmean(second) - fmean(first)
+    if len(first) < 2 or len(second) < 2:
+        count = len(first) + len(second)
+        return Estimate(mean=mean, count=count, error=None, interval=None, confidence=confidence)
+    parts = [_variance(group) / len(group) for group in (first, second)]
+    whole = math.fsum(parts)
+    under = parts[0] ** 2 / (len(first) - 1) + parts[1] ** 2 / (len(second) - 1)
+    freedom = max(1, int(whole**2 / under)) if under > 0 else len(first) + len(second) - 2
+    reach = student_quantile((1 + confidence) / 2, freedom) * math.sqrt(whole)
+    interval = Interval(mean - reach, mean + reach)
+    return Estimate(mean=mean, count=freedom + 1, error=math.sqrt(whole), interval=interval, confidence=confidence)

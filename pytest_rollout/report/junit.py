@@ -22,7 +22,7 @@ import msgspec
 from pytest_rollout.plain import printable, xml_text
 from pytest_rollout.report.xmlrepair import parse
 
-__all__ = ["ROLLOUT_PROPERTY", "TEXT_LIMIT", "CaseVerdict", "rewrite"]
+__all__ = ["ROLLOUT_PROPERTY", "TEXT_LIMIT", "CaseVerdict", "read_report", "rewrite", "write_report"]
 
 ROLLOUT_PROPERTY = "rollout.rollout_id"
 TEXT_LIMIT = 2**20  # characters; lxml refuses a text or an attribute of over 10 MB
@@ -62,7 +62,7 @@ def rewrite(path: Path, cases: Mapping[str, CaseVerdict]) -> list[str]:
     report = f"The JUnit report {printable(str(path))}"
     try:
         target = Path(os.path.realpath(path))
-        data = _read(target)
+        data = read_report(target)
     except (OSError, ValueError) as error:
         return [f"{report} could not be read: {_reason(error)}."]
     try:
@@ -71,7 +71,7 @@ def rewrite(path: Path, cases: Mapping[str, CaseVerdict]) -> list[str]:
         return [f"{report} is malformed beyond repair and was left as it is: {error}."]
     missing = _finish(root, cases)
     try:
-        _write(target, root)
+        write_report(target, root)
     except (OSError, ValueError) as error:
         return [f"{report} could not be rewritten: {_reason(error)}."]
     if missing:
@@ -322,7 +322,7 @@ def _recount(root: ET.Element) -> None:
 # Reading and writing
 
 
-def _read(path: Path) -> bytes:
+def read_report(path: Path) -> bytes:
     """The bytes of a regular file. A pipe or a terminal (``--junitxml=/dev/stdout``) would block."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError("it is not a regular file")
@@ -333,7 +333,7 @@ def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def _write(path: Path, root: ET.Element) -> None:
+def write_report(path: Path, root: ET.Element) -> None:
     """Replace ``path`` by the tree in one step, with its mode. Raises OSError; then nothing has changed."""
     text = ET.tostring(root, encoding="unicode")
     descriptor, name = tempfile.mkstemp(prefix=".rollout-junit-", dir=path.parent)

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from pytest_rollout.bundle import BundleRecord
+from pytest_rollout.decisions.rows import rewards_by_task
+from pytest_rollout.decisions.statistics import estimate
 from pytest_rollout.outcome import means
 from pytest_rollout.report.inert import inert_text, one_line
 from pytest_rollout.reward import Check
@@ -126,8 +129,8 @@ def closing_block(
     if infra:
         kinds = Counter(f"{result.kind}{' (forgeable)' if result.forgeable else ''}" for result in infra)
         lines.append("infra: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
-    found = means([(result.reward, result.forgeable) for result in results])
-    line = f"mean reward: {figure(found.mean)} over {found.measured} measured of {len(results)}"
+    found = means((result.task, result.reward, result.forgeable) for result in results)
+    line = f"mean reward: {figure(found.mean)}{_reach(results)} over {found.measured} measured of {len(results)}"
     if len(infra):
         line += f" ({len(infra)} unmeasured)"
     lines.append(line)
@@ -154,6 +157,14 @@ def closing_block(
     lines += said
     lines.append(f"results: {folder}")
     return lines
+
+
+def _reach(results: Sequence[Result]) -> str:
+    """How far the mean may be off, by the spread of its tasks; nothing where that is not known."""
+    found = estimate([fmean(rewards) for rewards in rewards_by_task(results).values()], 0.95)
+    if found is None or not found.error or found.interval is None:
+        return ""
+    return f" ± {(found.interval.high - found.interval.low) / 2:.2g} (95 %, {found.count} tasks)"
 
 
 def _about_checks(results: Sequence[Result]) -> list[str]:

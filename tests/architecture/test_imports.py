@@ -100,7 +100,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "report", "recording", "run", "capacity"),
+            *("audit", "decisions", "report", "recording", "run", "capacity"),
         ),
     ),
 }

@@ -112,7 +112,7 @@ def test_list_counts_broken_lines(empty: Tool, count: int, said: str) -> None:
 
 def test_list_the_real_run(tool: Tool) -> None:
     name = tool.run.name
-    assert tool.said("list") == [f"{name}  3 agents  4 rollouts: 2 passed, 1 failed, 1 infra; mean 0.9167 of 3"]
+    assert tool.said("list") == [f"{name}  3 agents  4 rollouts: 2 passed, 1 failed, 1 infra; mean 0.875 of 3"]
     results = load_results(tool.run).results
     assert [result.outcome for result in results] == OUTCOMES
     for selector in ("last", name, name[:12], name[-8:], name[-8:-3]):

@@ -23,7 +23,7 @@ from pytest_rollout.agents import config
 from pytest_rollout.agents.command import FIELDS
 from pytest_rollout.agents.protocol import Episode, LiveStage
 from pytest_rollout.cli import tool
-from pytest_rollout.decisions import baseline
+from pytest_rollout.decisions import baseline, gates
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
@@ -191,7 +191,7 @@ def tool_options() -> set[str]:
 
 def exit_statuses() -> set[str]:
     """pytest's own (6 is newer than the oldest pytest that is supported) and ours."""
-    ours = {str(UNMEASURED), *(str(128 + number) for number in ENDING)}
+    ours = {str(UNMEASURED), str(gates.BROKEN), *(str(128 + number) for number in ENDING)}
     return {str(int(code)) for code in pytest.ExitCode} | {"6"} | ours
 
 
@@ -221,6 +221,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("settings", "## Options and ini keys", ini_keys),
     ("settings", "## Flags", flags),
     ("settings", "## Precedence", settings),
+    ("gates", "## Figures", lambda: set(gates.FIGURES)),
     ("marker", "## Arguments", lambda: set(marker.ARGUMENTS)),
     ("marker", "## Limits", lambda: set(limits._LIMITS)),
     ("marker", "## Refused", refused),

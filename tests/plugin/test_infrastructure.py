@@ -173,7 +173,7 @@ def test_agents_that_say_or_show_that_they_are_broken(suite: Suite) -> None:
     declared = "the agent ended with exit code 75, which it declares for infrastructure"
     assert ran.case("test_declares[s1]").message == declared
     assert [change.path for change in ran.bundle("test_declares[s1]").changes] == ["a"]
-    assert "with forgeable infra as 0: 0.6 over 5" in ran.block()
+    assert "with forgeable infra as 0: 0.625 over 5" in ran.block()
 
 
 @ALIKE

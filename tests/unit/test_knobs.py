@@ -12,7 +12,7 @@ def test_every_name_is_there_once_and_begins_with_rollout() -> None:
     names = [knob.name for knob in KNOBS]
     assert len(set(names)) == len(names)
     for knob in KNOBS:
-        assert knob.option in (None, f"--rollout-{knob.name}")
+        assert knob.option in (None, f"--rollout-{knob.name.replace('_', '-')}")
         assert (knob.metavar is None) == (knob.option is None or knob.flag)
         assert knob.help == knob.help.strip() != ""
 
@@ -30,6 +30,8 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-controls",
         "--rollout-slots",
         "--rollout-dir",
+        "--rollout-gate",
+        "--rollout-gate-untrusted",
     }
     assert {knob.name for knob in KNOBS if knob.option is None} == {
         "stage_root",
@@ -39,8 +41,8 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "pools",
         "redact",
     }
-    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "redact"]
-    assert [knob.name for knob in KNOBS if knob.flag] == ["audit"]
+    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "gate", "redact"]
+    assert [knob.name for knob in KNOBS if knob.flag] == ["audit", "gate_untrusted"]
 
 
 def test_every_knob_is_a_field_of_the_settings() -> None:

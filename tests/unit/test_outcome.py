@@ -227,15 +227,22 @@ def test_unmeasured_is_never_0_and_forgeable_is_also_shown_as_0(
     verdicts: list[tuple[float | None, bool]], expected: tuple[float | None, int, float | None, int]
 ) -> None:
     mean, measured, forgeable_mean, forgeable_measured = expected
-    assert means(verdicts) == Means(
+    assert means(("t", reward, forgeable) for reward, forgeable in verdicts) == Means(
         mean=mean, measured=measured, forgeable_mean=forgeable_mean, forgeable_measured=forgeable_measured
     )
 
 
 def test_a_measured_reward_that_is_marked_forgeable_counts_once() -> None:
-    assert means([(0.5, True)]) == Means(mean=0.5, measured=1, forgeable_mean=0.5, forgeable_measured=1)
+    assert means([("t", 0.5, True)]) == Means(mean=0.5, measured=1, forgeable_mean=0.5, forgeable_measured=1)
 
 
 def test_a_mean_of_many_is_exact() -> None:
-    found = means([(0.1, False)] * 10)
+    found = means([("t", 0.1, False)] * 10)
     assert (found.mean, found.measured) == (0.1, 10)
+
+
+def test_tasks_weigh_the_same_however_many_samples_were_measured() -> None:
+    one, four = [("one", 1.0, False)], [("four", 0.0, False)] * 4
+    assert means([*one, *four]) == Means(mean=0.5, measured=5, forgeable_mean=0.5, forgeable_measured=5)
+    lost = [("one", None, True), ("gone", None, True)]
+    assert means([*one, *four, *lost]) == Means(mean=0.5, measured=5, forgeable_mean=0.5 / 3, forgeable_measured=7)

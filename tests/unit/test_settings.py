@@ -74,6 +74,12 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ("controls", "none", {"controls": "none"}),
     ("controls", "auto", {}),
     ("slots", "8", {"slots": 8}),
+    (
+        "gate",
+        ["measured > 0.9", " a for tag:b"],
+        {"gate": ["measured > 0.9", "a for tag:b"], "gate_from": "command line"},
+    ),
+    ("gate_untrusted", True, {"gate_untrusted": True}),
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
@@ -92,6 +98,7 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("controls", "none", {"controls": "none"}),
     ("slots", "8", {"slots": 8}),
     ("pools", ["gpu = 2", "a-b_1=1"], {"pools": {"gpu": 2, "a-b_1": 1}}),
+    ("gate", ["measured > 0.9", "", " a "], {"gate": ["measured > 0.9", "a"]}),
     ("redact", ["MY_ID", " OTHER  THIRD", "MY_ID"], {"redact": ["MY_ID", "OTHER", "THIRD"]}),
 ]
 
@@ -121,6 +128,7 @@ def test_every_knob_is_tried_from_each_of_its_sources() -> None:
         ("dir", "/cli", "/file", "dir", "/cli"),
         ("isolation", "none", "required", "isolation", "none"),
         ("isolation", "required", "none", "isolation", "required"),
+        ("gate", ["a"], ["b", "c"], "gate", ["a"]),
     ],
 )
 def test_the_command_line_wins(name: str, option: str, ini: str, field: str, expected: object) -> None:
@@ -161,6 +169,7 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, {"redact": ["GOOD", "A=b"]}, "rollout_redact in the ini file: 'A=b' is not the name of a variable"),
         ({"agent": ""}, {}, "--rollout-agent: the value is empty"),
+        ({"gate": ["a", " "]}, {}, "--rollout-gate: the value is empty"),
         ({"agent": ""}, {"agent": "good"}, "--rollout-agent: the value is empty"),
         ({"agent": " "}, {}, "--rollout-agent: ' ' is empty"),
         ({}, {"agent": " "}, "rollout_agent in the ini file: ' ' is empty"),

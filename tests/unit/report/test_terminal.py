@@ -206,6 +206,14 @@ def test_one_of_each(block: Callable[..., list[str]]) -> None:
     ]
 
 
+def test_the_reach_of_a_mean_is_of_its_tasks(block: Callable[..., list[str]]) -> None:
+    """Means of 1, 0.75 and 0: Student's interval; the mean is theirs, not that of the five rollouts."""
+    several: list[dict[str, Any]] = [{"task": "a"}, {"task": "b"}, {"task": "b", "reward": 0.5}]
+    several += [{"task": "c", "reward": 0.0}, {"task": "c", "reward": 0.0}]
+    assert block(*several)[1] == "mean reward: 0.5833 ± 1.3 (95 %, 3 tasks) over 5 measured of 5"
+    assert block({"task": "a"}, {"task": "b"})[1] == "mean reward: 1 over 2 measured of 2"  # no spread says nothing
+
+
 def test_no_results_have_no_mean(block: Callable[..., list[str]]) -> None:
     assert block() == [
         "0 rollouts: 0 passed, 0 failed, 0 infra",
