@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 
 from pytest_rollout._heldout import HeldOut
+from pytest_rollout._rescoring import Rescored
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun
 
@@ -29,4 +30,5 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    return [HeldOut(run)]
+    found: list[Ending] = [] if run.stored is None else [Rescored(run.stored.name)]
+    return [*found, HeldOut(run)]

@@ -23,6 +23,7 @@ ISOLATIONS = ("required", "preferred", "none")
 RUNGS = ("1", "2", "3", "4", "5")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
+_OF_AGENTS = ("agent", "samples", "pin", "audit", "slots", "retries", "retry_forgeable", "resume", "preflight")
 _MOST = 1_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -54,6 +55,7 @@ class Settings:
     pools: dict[str, int] = field(default_factory=dict)
     redact: list[str] = field(default_factory=list)
     rung: int | None = None
+    rescore: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -102,6 +104,7 @@ def resolve(
         pools=given.pools(),
         redact=given.variables("redact"),
         rung=rung,
+        rescore=given.rescored(),
     )
 
 
@@ -149,6 +152,18 @@ class _Given:
                 hint="Allow it with --rollout-isolation=none; its results are then marked untrusted.",
             )
         return executor, None if rung is None else int(rung)
+
+    def rescored(self) -> str | None:
+        """The run that is scored again; refused beside what is about agents, of which none runs."""
+        selector, where = self.text("rescore")
+        if selector is not None:
+            for name in _OF_AGENTS:
+                if self._options.get(name) not in (None, False, []):
+                    raise ConfigError(
+                        f"{where}: it can't be used with --rollout-{name.replace('_', '-')}: no agent runs, and "
+                        "samples and pins are those of the stored run"
+                    )
+        return selector
 
     def count(self, name: str, *, least: int) -> tuple[int | None, str]:
         text, where = self.text(name)
