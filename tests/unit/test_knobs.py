@@ -30,6 +30,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-controls",
         "--rollout-slots",
         "--rollout-dir",
+        "--rollout-rescore",
     }
     assert {knob.name for knob in KNOBS if knob.option is None} == {
         "stage_root",
@@ -41,6 +42,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
     }
     assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "redact"]
     assert [knob.name for knob in KNOBS if knob.flag] == ["audit"]
+    assert [knob.name for knob in KNOBS if knob.once] == ["rescore"]
 
 
 def test_every_knob_is_a_field_of_the_settings() -> None:
