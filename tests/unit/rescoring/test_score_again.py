@@ -10,8 +10,9 @@ import pytest
 
 from pytest_rollout.bundle import BundleRecord, Change, Finding
 from pytest_rollout.errors import EvidenceError, RecordingError
+from pytest_rollout.stage.baseline import frozen
 from pytest_rollout.stage.collect import CollectBounds, collect
-from pytest_rollout.stage.tree import show
+from pytest_rollout.store.folder import read_record
 from tests.unit.rescoring.conftest import bundle_of
 
 if TYPE_CHECKING:
@@ -159,8 +160,6 @@ def test_nothing_is_written_through_a_link_or_out_of_the_stage(again: Again, tmp
 
 
 def read(folder: Path) -> BundleRecord:
-    from pytest_rollout.store.folder import read_record
-
     return read_record(folder / "bundle.json", BundleRecord)
 
 
@@ -200,8 +199,6 @@ def test_another_workspace_needs_the_baseline_that_the_agent_had(again: Again) -
 
 @pytest.mark.parametrize("lab", ["sandbox"], indirect=True)
 def test_a_baseline_that_was_altered_is_not_the_one(again: Again) -> None:
-    from pytest_rollout.stage.baseline import frozen
-
     again.over({"a.txt": "old\n"})
     first = again.act("true")
     assert first.record is not None
@@ -242,7 +239,3 @@ def test_infrastructure_is_scored_now_where_only_the_scoring_was_broken(again: A
     if second.infra is not None:
         assert (second.infra.kind, second.infra.forgeable) == (kind, True)
         assert second.infra.message == "it measured nothing in first: as it was"
-
-
-def test_names_are_shown_as_the_record_shows_them() -> None:
-    assert show(b"b\xffd") == r"b\xffd"
