@@ -95,7 +95,7 @@ def _changed_checks(loaded: LoadedRun, known: dict[str, str]) -> list[str]:
 
 def _run_json(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
     again = compare_scores(loaded.results)
-    rescored = {} if again is None else {"scored_again": {"run": _source(loaded), **msgspec.to_builtins(again.total)}}
+    rescored = {} if again is None else {"scored_again": {"run": _source(loaded), **msgspec.to_builtins(again)}}
     return json_of({"run": run.name, **_counts(loaded), "changed_checks": changed, **rescored})
 
 

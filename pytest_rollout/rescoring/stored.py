@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def find_stored(results: ResultsFolder, selector: str, invoked: Path) -> Path:
     """The folder of the run that ``--rollout-rescore`` names; raises ConfigError."""
-    here = invoked / Path(selector).expanduser()
+    here = invoked / os.path.expanduser(selector)
     try:
         run = side_run(results, str(here) if (here / "results").is_dir() else selector)
     except SelectorError as error:

@@ -73,7 +73,9 @@ def test_labels_stand_beside_rewards_and_hold_when_they_are_scored_again(empty: 
         "other checks than before for 1 task"
     )
     again = json.loads(empty.said("list", "--json")[1])["scored_again"]
-    assert (again["run"], again["old_mean"], again["new_mean"], again["changed"]) == (RUNS[0], 0.25, 1.0, 1)
+    total = again["total"]
+    assert (again["run"], total["old_mean"], total["new_mean"], total["changed"]) == (RUNS[0], 0.25, 1.0, 1)
+    assert [task["new_revisions"] for task in again["tasks"]] == [["sha256:new"]]
 
 
 @pytest.mark.parametrize(
