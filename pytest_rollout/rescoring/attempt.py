@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from pytest_rollout.attempt import Attempt, Request
-from pytest_rollout.bundle import BundleRecord, Captured, Identity
+from pytest_rollout.bundle import BundleRecord, Captured, Identity, bounded
 from pytest_rollout.errors import (
     ConfigError,
     HostError,
@@ -216,6 +216,6 @@ def _record(old: BundleRecord, request: Request, *, trusted: bool, warnings: tup
         usage=usage,
         stage=None,
         audit=request.audit,
-        findings=(*kept, *broken),
+        findings=(*kept, *bounded(broken)),
         warnings=warnings,
     )
