@@ -313,12 +313,13 @@ class Run:
     # -- afterwards
 
     def prune(self) -> list[str]:
-        """Remove the oldest runs beyond ``rollout_keep_runs``, with the stages that they kept."""
-        for run in self.results.surplus(self.settings.keep_runs):
+        """Remove the oldest runs over ``rollout_keep_runs``, with their kept stages; not one that is scored again."""
+        but = () if self.stored is None else (self.stored.name,)
+        for run in self.results.surplus(self.settings.keep_runs, but):
             for stage in kept_stages(run):
                 if self._root is not None and stage.parent == self._root.kept:
                     remove_kept(stage)
-        return self.results.prune(self.settings.keep_runs)
+        return self.results.prune(self.settings.keep_runs, but)
 
     def close(self) -> None:
         """Give back the journal, the executor and the sources; may be called twice."""

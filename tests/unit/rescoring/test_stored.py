@@ -52,6 +52,14 @@ def test_a_run_is_named_as_everywhere_or_by_its_folder(results: ResultsFolder, t
         held.release()
 
 
+def test_a_run_may_be_left_where_older_ones_are_removed(results: ResultsFolder) -> None:
+    names = [*RUNS, "2026-01-01T00-00-02Z-00000003"]
+    for name in names:
+        write(results, name)
+    assert results.prune(1, but=(names[0],)) == [names[1]]
+    assert [run.name for run in results.all_runs()] == [names[0], names[2]]
+
+
 def test_the_samples_of_a_test(results: ResultsFolder, make_result: Make) -> None:
     def result(node: str, sample: int, task: str, samples: int | None) -> Result:
         return make_result(f"{task}-{sample}", node=node, sample=sample, task=task, samples=samples)
