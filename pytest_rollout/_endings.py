@@ -30,5 +30,4 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    found: list[Ending] = [] if run.stored is None else [Rescored(run.stored.name)]
-    return [*found, HeldOut(run)]
+    return [HeldOut(run)] if run.stored is None else [Rescored(run.stored.name)]  # what was stored was counted then
