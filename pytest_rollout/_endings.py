@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 
 from pytest_rollout._heldout import HeldOut
+from pytest_rollout._rescoring import Rescored
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun
 
@@ -31,7 +32,9 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    found: list[Ending] = [HeldOut(run)]
+    found: list[Ending] = (
+        [HeldOut(run)] if run.stored is None else [Rescored(run.stored.name)]
+    )  # stored ones were counted
     gates = config.pluginmanager.get_plugin(GATES)
     if gates is not None:
         found.append(gates.of_run(run))

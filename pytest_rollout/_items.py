@@ -23,11 +23,12 @@ from pytest_rollout.evaluation.exposure import check_exposure, replaced_files, s
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.marker import check_workspace, merge, read_samples, read_task
 from pytest_rollout.plain import nearest
+from pytest_rollout.rescoring.stored import Stored
 from pytest_rollout.run import Run
 from pytest_rollout.store.records import Plan, Planned
 from pytest_rollout.task import Archive, Folder, Git, Task
 
-__all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item", "secrets_in_names"]
+__all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item", "secrets_in_names", "told"]
 
 
 Prepare = Callable[[Git | Archive], Folder | None]
@@ -44,25 +45,37 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class RolloutItem:
-    """One planned rollout. ``chosen`` is None where the suite's own ``rollout_agent`` will say."""
+    """One planned rollout. ``chosen`` is None where the suite's own ``rollout_agent`` will say.
+
+    ``stored`` is what is scored again; then no agent runs.
+    """
 
     task: Task
     sample: int
     chosen: AgentConfig | Agent | None
     agent_name: str
+    stored: Stored | None = None
 
 
 def parametrize(metafunc: pytest.Metafunc, run: Callable[[], Run]) -> None:
     """Give a test its samples; a bad marker is left alone here, and told at the end of collection."""
     try:
-        marked = read_samples(merge(marks(metafunc.definition)))
-        settings = run().settings
+        merged = merge(marks(metafunc.definition))
+        marked, settings, stored = read_samples(merged), run().settings, run().stored
     except ConfigError:
+        return
+    if stored is not None:
+        task = merged.get("id")
+        samples, of = stored.samples_of(metafunc.definition.nodeid, task if isinstance(task, str) else None)
+        _multiply(metafunc, [Sampling(index, of, marked) for index in samples])
         return
     count = settings.samples if settings.samples_from == "command line" else marked or settings.samples
     count = 1 if settings.audit else count or 1
-    ids = [pytest.HIDDEN_PARAM] if count == 1 else [f"s{index}" for index in range(count)]
-    values = [Sampling(index, count, marked) for index in range(count)]
+    _multiply(metafunc, [Sampling(index, count, marked) for index in range(count)])
+
+
+def _multiply(metafunc: pytest.Metafunc, values: Sequence[Sampling]) -> None:
+    ids = [pytest.HIDDEN_PARAM if value.count == 1 else f"s{value.index}" for value in values]
     metafunc.parametrize("_rollout_sample", values, ids=ids, indirect=True)
 
 
@@ -151,7 +164,7 @@ def _plain_id(item: pytest.Item, sampling: Sampling) -> str:
 
 def _choose(item: pytest.Item, merged: dict[str, Any], run: Run, folder: Path) -> AgentConfig | Agent | None:
     settings = run.settings
-    if settings.audit:
+    if settings.audit or settings.rescore is not None:
         return NoopAgent()
     config_folder = Path(settings.config).parent
     if settings.agent is not None and (settings.agent_forced or merged.get("agent") is None):
@@ -188,8 +201,8 @@ def _check_owner(item: pytest.Item) -> None:
             )
 
 
-def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
-    """The plan of a run."""
+def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str, notes: Sequence[str] = ()) -> Plan:
+    """The plan of a run; ``notes`` are told before those that it finds itself."""
     found = [
         Planned(
             node=item.nodeid,
@@ -205,7 +218,7 @@ def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str) -> Plan:
     return Plan(
         rollouts=tuple(found),
         multiplied=multiplied(item for item, _ in planned),
-        notes=(*_of_tasks({rollout.task.id: rollout.task for _, rollout in planned}), *_collected(planned)),
+        notes=(*notes, *_of_tasks({rollout.task.id: rollout.task for _, rollout in planned}), *_collected(planned)),
     )
 
 
@@ -233,6 +246,14 @@ def _collected(planned: Sequence[tuple[pytest.Item, RolloutItem]]) -> Iterator[s
     for secret in sorted(secrets_of(rollout.task for _, rollout in planned)):
         if any(place.is_relative_to(secret) for place in places):
             yield f"{secret} holds hidden files, and tests in it run as tests of this suite: add it to norecursedirs"
+
+
+def told(problem: str, nodes: Sequence[str]) -> str:
+    """A problem with the first test where it was met, and how many more there are."""
+    if not nodes:
+        return problem
+    more = "" if len(nodes) == 1 else f" (and {len(nodes) - 1} more test{'' if len(nodes) == 2 else 's'})"
+    return f"{nodes[0]}{more}: {problem}"
 
 
 def multiplied(items: Iterable[pytest.Item]) -> dict[str, int]:

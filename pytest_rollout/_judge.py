@@ -48,6 +48,8 @@ class Judge:
 
     def _classified(self, state: State, body: Body | None, infra: Infra | None) -> Verdict:
         record = state.attempt.record if state.attempt is not None else None
+        if infra is None and state.attempt is not None:
+            infra = state.attempt.infra  # also where the body swallowed it
         if body is not None and body.end in ("error", "skipped"):
             body = replace(body, blame=blame(body, state.control))
         weights = state.control.weights

@@ -76,8 +76,12 @@ class Reporting:
         tasks = {planned.task for planned in plan.rollouts}
         agents = sorted({planned.agent for planned in plan.rollouts})
         number = len(plan.rollouts)
-        what = f"rollout: {plural(number, 'agent run')} of {plural(len(tasks), 'task')}"
+        stored = self._run.stored
+        runs = plural(number, "agent run") if stored is None else f"no agent runs: {plural(number, 'stored bundle')}"
+        what = f"rollout: {runs} of {plural(len(tasks), 'task')}"
         lines = [f"{what}, {_agents(agents, 80 - len(what) - 2)}"]
+        if stored is not None:
+            lines.append(f"rollout: scores {stored.name} again")
         lines += executor_lines(executor)
         for node, count in plan.multiplied.items():
             lines.append(f"rollout: the marker of {node} holds for every test in it: {count} agent runs")

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from pytest_rollout._audit import Auditing, reporting_of
-from pytest_rollout._items import RolloutItem, plan, plan_item, secrets_in_names
+from pytest_rollout._items import RolloutItem, plan, plan_item, secrets_in_names, told
 from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
 from pytest_rollout._redaction import Redaction
+from pytest_rollout._rescoring import select_stored
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
 from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
@@ -26,6 +27,7 @@ from pytest_rollout._trials import Learning, Trials
 from pytest_rollout._waits import Waits
 from pytest_rollout._warned import Warned
 from pytest_rollout.agents.config import AgentConfig
+from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.protocol import Agent
 from pytest_rollout.attempt import Attempt
 from pytest_rollout.errors import Cancelled, ConfigError, FixtureError, InfraError
@@ -58,6 +60,7 @@ class RolloutSession:
         self._states = pytest.StashKey[State]()
 
         self._header: list[str] = []
+        self._notes: Sequence[str] = ()  # what a reader of the plan has to know besides
         self._judge: Judge | None = None
         self._waits: Waits | None = None  # where this process has the terminal
         self.trials: Trials
@@ -82,6 +85,7 @@ class RolloutSession:
         try:
             planned = self._plan(session.items, problems)
             if not problems:
+                planned, self._notes = select_stored(session, self.run_of_session.stored, planned)
                 self._open(planned)
         except (ConfigError, InfraError) as error:
             problems[str(error)] = []
@@ -107,7 +111,7 @@ class RolloutSession:
         if self._only_shows:
             return
         run.prepare(reap=self._worker is None)
-        run.open(plan(planned, run.name), self._options())
+        run.open(plan(planned, run.name, self._notes), self._options())
         if self._worker is None:
             run.folder.hold()
 
@@ -143,7 +147,7 @@ class RolloutSession:
 
     def _refuse(self, problems: _Problems) -> None:
         """One message: here as a usage error, from a worker as a failed collection report."""
-        shown = [_told(problem, nodes) for problem, nodes in list(problems.items())[:_MAX_PROBLEMS]]
+        shown = [told(problem, nodes) for problem, nodes in list(problems.items())[:_MAX_PROBLEMS]]
         left = len(problems) - len(shown)
         if left:
             shown.append(f"… and {left} more problem{'' if left == 1 else 's'}")
@@ -177,7 +181,7 @@ class RolloutSession:
         if self._worker is not None:
             self._config.pluginmanager.register(redaction, "rollout-redaction")
             return
-        reporting = reporting_of(self._config, run, plan(planned, run.name), self.signals)
+        reporting = reporting_of(self._config, run, plan(planned, run.name, self._notes), self.signals)
         if self._only_shows:
             self._header = reporting.header(None)
             return
@@ -250,6 +254,7 @@ class RolloutSession:
             evaluator_revision=state.evaluator_revision,
             audit=state.audit,
             trial=state.trial,
+            stored=state.rollout.stored,
         )
 
     def _take(self, state: State, task: Task, agent: Any) -> AgentConfig | Agent:
@@ -258,8 +263,8 @@ class RolloutSession:
         if task is not state.rollout.task:  # that one was checked at collection; its workspace may be gone since
             state.take(checked_task(task, state.rollout.task, item.path.parent, run.prepare_source))
             check_exposure(state.task)
-        if state.trial_agent is not None:
-            return state.trial_agent
+        if state.trial_agent is not None or state.rollout.stored is not None:
+            return state.trial_agent or NoopAgent()  # of what is stored none runs
         chosen = (
             agent if isinstance(agent, AgentConfig) else run.choose(agent, "fixture rollout_agent", item.path.parent)
         )
@@ -328,14 +333,6 @@ class RolloutSession:
         if self._run is not None:
             self._run.folder.release()
             self._run.close()
-
-
-def _told(problem: str, nodes: Sequence[str]) -> str:
-    """A problem with the first test where it was met, and how many more there are."""
-    if not nodes:
-        return problem
-    more = "" if len(nodes) == 1 else f" (and {len(nodes) - 1} more test{'' if len(nodes) == 2 else 's'})"
-    return f"{nodes[0]}{more}: {problem}"
 
 
 def _ended_from_outside(state: State, error: BaseException) -> Cancelled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import new_run_id
 from pytest_rollout.knobs import KNOBS
 from pytest_rollout.settings import Settings, resolve
+from pytest_rollout.store.folder import ResultsFolder
 
 if TYPE_CHECKING:
     from pytest_rollout.redaction.redactor import Redactor
@@ -24,14 +26,20 @@ __all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_
 def settings_of(config: pytest.Config) -> Settings:
     """The settings of a session; raises ConfigError."""
     options = {knob.name: config.getoption(f"rollout_{knob.name}", None) for knob in KNOBS if knob.option}
-    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS if not knob.flag}
-    return resolve(
+    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS if not (knob.flag or knob.once)}
+    settings = resolve(
         options,
         ini,
         root=config.rootpath,
         invoked=Path(config.invocation_params.dir),
         ini_folder=config.inipath.parent if config.inipath is not None else config.rootpath,
     )
+    if settings.rescore is None:
+        return settings
+    from pytest_rollout.rescoring.stored import find_stored  # not for a suite that is run
+
+    found = find_stored(ResultsFolder(Path(settings.dir)), settings.rescore, Path(config.invocation_params.dir))
+    return replace(settings, rescore=str(found))  # 'last' is another one as soon as this run begins
 
 
 def _ini(config: pytest.Config, name: str) -> object:

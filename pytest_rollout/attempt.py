@@ -8,7 +8,6 @@ failed: ``infra`` then says how, and ``record`` is there wherever there was evid
 from __future__ import annotations
 
 import errno
-import re
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -42,18 +41,18 @@ from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.collect import CollectBounds, collect
 from pytest_rollout.stage.kept import name_keeper
-from pytest_rollout.stage.layers import protected
+from pytest_rollout.stage.layers import forbidden
 from pytest_rollout.stage.reader import StageReader
 from pytest_rollout.stage.root import is_full
 from pytest_rollout.store.folder import write_record
 from pytest_rollout.store.journal import AttemptJournal, utc_now
+from pytest_rollout.store.records import Source
 
 __all__ = ["Attempt", "Request", "run_attempt"]
 
 _NOT_STARTED = (126, 127)
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop", "presence_penalty", "frequency_penalty")
 _POLICY = ("policy", "policy_revision")
-_BYTECODE = re.compile(r"(.*/)?__pycache__(/[^/]*\.pyc)?", re.DOTALL)  # running the protected tests leaves it
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +82,7 @@ class Attempt:
         self.reader: StageReader | None = None
         self.evaluator: Evaluator | None = None
         self.waited: float | None = None  # seconds for a place, where there is a limit
+        self.source: Source | None = None  # the stored rollout, where no agent runs
         self.acted = False  # whether the agent began, and so may have filled the disk itself
         self._executor: Executor | None = None
         self._stage: Stage | None = None
@@ -219,8 +219,7 @@ def _run(
     trees = Trees(executor=executor, stage=stage, view=view, task=task, suite=Path(request.suite), redactor=redactor)
     attempt.evaluator = Evaluator(trees, journal.event)
     collected = collect(view, attempt.folder / "changes", request.bounds, redactor)
-    changed = (change.path for change in collected.changes if not _BYTECODE.fullmatch(change.path))
-    broken = protected(changed, task.protect)
+    broken = forbidden(collected.changes, task.protect)
     journal.event("collected", changes=len(collected.changes), findings=len(collected.findings))
     attempt.record = _record(
         request,
@@ -231,7 +230,7 @@ def _run(
         captured=(captured[0], captured[1]),
         times=Times(started=started, ended=utc_now(), duration=ended.duration, waited=attempt.waited),
         changes=collected.changes,
-        findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *_forbidden(broken)),
+        findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *broken),
         invalid_actions=len(broken) if task.protect else None,
         warnings=(baseline.note,) if baseline.note else (),
     )
@@ -272,11 +271,6 @@ def _held(streams: list[Capture]) -> list[Finding]:
     """The secrets that were printed, by name."""
     held = {stream.path.name: ", ".join(stream.secrets) for stream in streams if stream.secrets}
     return [Finding(code="secret", message=f"{name} held {secrets}") for name, secrets in held.items()]
-
-
-def _forbidden(paths: set[str]) -> list[Finding]:
-    """The changes to protected paths, which no evaluation sees."""
-    return [Finding(code="protected", message="changed, and restored for checks", path=path) for path in sorted(paths)]
 
 
 def _record(

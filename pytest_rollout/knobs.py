@@ -16,7 +16,8 @@ TAG_FILE = f"Signature: 8a477f597d28d172789f06886806bc55\n# {TAG}; see https://b
 class Knob(NamedTuple):
     """One setting: the ini key is ``rollout_<name>``; ``option`` is None where there is only that.
 
-    A ``flag`` is an option without a value, and no ini key.
+    A ``flag`` is an option without a value, and no ini key; what is ``once`` has a value and no ini key, because it is
+    about one session.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Knob(NamedTuple):
     metavar: str | None = None
     repeated: bool = False
     flag: bool = False
+    once: bool = False
 
 
 KNOBS = (
@@ -40,6 +42,13 @@ KNOBS = (
         "run no agent: try each task's checks on its oracle, on doing nothing and on forged work",
         "--rollout-audit",
         flag=True,
+    ),
+    Knob(
+        "rescore",
+        "run no agent: score the stored bundles of a run again (its name, a prefix, 'last', or its folder)",
+        "--rollout-rescore",
+        "RUN",
+        once=True,
     ),
     Knob("audit_repeats", "how often an audit scores each oracle (default: 3)"),
     Knob(

@@ -43,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                 action="append" if knob.repeated else "store",
                 help=knob.help,
             )
+        if knob.once:
+            continue
         kind: Literal["linelist", "string"] = "linelist" if knob.repeated else "string"
         parser.addini(f"rollout_{knob.name}", knob.help, type=kind, default=[] if knob.repeated else "")
 

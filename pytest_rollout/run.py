@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,19 @@ from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.recording import news, result_of, score_of
 from pytest_rollout.redaction.redactor import Redactor
+from pytest_rollout.rescoring.attempt import score_again
+from pytest_rollout.rescoring.stored import Stored, StoredRun, load_stored
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.sources.prepare import prepared_source
+from pytest_rollout.stage.baseline import frozen
 from pytest_rollout.stage.holds import Holds
 from pytest_rollout.stage.kept import remove_kept
 from pytest_rollout.stage.root import SOURCES, StageRoot, default_root
 from pytest_rollout.store.facts import FactsFolder
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
-from pytest_rollout.store.records import Plan, Result, RunRecord
+from pytest_rollout.store.records import Plan, Result, RunRecord, SourceRun
 from pytest_rollout.task import Archive, Folder, Git, Task
 
 __all__ = ["Job", "Run"]
@@ -51,7 +55,8 @@ __all__ = ["Job", "Run"]
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is rolled out: a sample of a task, for the test ``node`` in the folder ``suite``.
 
-    ``trial`` names a trial of the task's checks, which is not recorded as a rollout.
+    ``trial`` names a trial of the task's checks, which is not recorded as a rollout. ``stored`` is what is scored
+    again: then no agent runs.
     """
 
     task: Task
@@ -61,6 +66,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     evaluator_revision: str | None = None
     audit: AuditVerdict | None = None
     trial: str | None = None
+    stored: Stored | None = None
 
 
 class Run:
@@ -152,6 +158,7 @@ class Run:
             },
             redacted=self.redactor.names,
             not_redacted=self.redactor.ignored,
+            source=None if self.stored is None else SourceRun(run=self.stored.name, folder=str(self.settings.rescore)),
         )
         write_record(self.folder.record, record, create_only=True, redactor=self.redactor)
         write_record(self.folder.plan, plan, create_only=True, redactor=self.redactor)
@@ -188,12 +195,13 @@ class Run:
         executor = self.executor()
         self._isolation.check(job.task, executor.info)
         ready = self.ready_agent(agent)
+        number = 1 if job.stored is None else job.stored.result.attempt
         if job.trial is None:
-            folder = self.folder.new_attempt(job.task.id, job.sample, 1)
+            folder = self.folder.new_attempt(job.task.id, job.sample, number)
         else:
             folder = self.folder.new_trial(job.task.id, job.sample, f"{job.trial}-{self.worker}")
         seed = job.task.seed + job.sample
-        episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=1, seed=seed)
+        episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=number, seed=seed)
         request = Request(
             run=self.name,
             node=clean_text(job.node),
@@ -204,6 +212,8 @@ class Run:
             evaluator_revision=job.evaluator_revision,
             audit=job.audit,
         )
+        if job.stored is not None and job.trial is None:
+            return self._score_again(job.stored, request, executor, folder)
         capacity = self._capacity if job.trial is None else None
         try:
             return run_attempt(
@@ -219,6 +229,23 @@ class Run:
             if not executor.info.trusted:
                 self.folder.reopen()
 
+    def _score_again(self, stored: Stored, request: Request, executor: Executor, folder: Path) -> Attempt:
+        assert self._root is not None
+        return score_again(
+            stored,
+            request,
+            executor=executor,
+            frozen=partial(frozen, self._root),
+            folder=folder,
+            stage_root=self.stage_root,
+            redactor=self.redactor,
+        )
+
+    @cached_property
+    def stored(self) -> StoredRun | None:
+        """The run that is scored again, or None where agents run."""
+        return None if self.settings.rescore is None else load_stored(Path(self.settings.rescore))
+
     def environment_of(self, task: Task) -> str:
         """The revision of a task's baseline, frozen now if it was not; raises InfraError and ConfigError."""
         return self.executor().prepare(None if task.workspace is None else Path(task.workspace.path)).revision
@@ -227,7 +254,7 @@ class Run:
         """Whether the stage of a rollout is kept: an unjudged one is, as one that failed; not one of a full disk."""
         if verdict is not None and verdict.kind == "host":
             return False
-        if self.settings.keep == "failed":
+        if self.settings.keep == "failed" and self.settings.rescore is None:  # made again, it can be made once more
             return verdict is None or verdict.outcome != "passed"
         return self.settings.keep == "all"
 
@@ -272,6 +299,8 @@ class Run:
             metrics=reward.metrics,
             warnings=news(bundle, self._told),
         )
+        if attempt is not None:
+            result = msgspec.structs.replace(result, source=attempt.source)
         self.append(result)
         return result
 
@@ -284,12 +313,13 @@ class Run:
     # -- afterwards
 
     def prune(self) -> list[str]:
-        """Remove the oldest runs beyond ``rollout_keep_runs``, with the stages that they kept."""
-        for run in self.results.surplus(self.settings.keep_runs):
+        """Remove the oldest runs over ``rollout_keep_runs``, with their kept stages; not one that is scored again."""
+        but = () if self.stored is None else (self.stored.name,)
+        for run in self.results.surplus(self.settings.keep_runs, but):
             for stage in kept_stages(run):
                 if self._root is not None and stage.parent == self._root.kept:
                     remove_kept(stage)
-        return self.results.prune(self.settings.keep_runs)
+        return self.results.prune(self.settings.keep_runs, but)
 
     def close(self) -> None:
         """Give back the journal, the executor and the sources; may be called twice."""

@@ -23,6 +23,7 @@ ISOLATIONS = ("required", "preferred", "none")
 RUNGS = ("1", "2", "3", "4", "5")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
+_OF_AGENTS = ("agent", "samples", "pin", "audit", "slots", "retries", "retry_forgeable", "resume", "preflight")
 _MOST = 1_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -57,6 +58,7 @@ class Settings:
     gate: list[str] = field(default_factory=list)
     gate_from: Literal["command line", "ini"] = "ini"
     gate_untrusted: bool = False
+    rescore: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -109,6 +111,7 @@ def resolve(
         gate=gate,
         gate_from=gate_from,
         gate_untrusted=bool(options.get("gate_untrusted")),
+        rescore=given.rescored(),
     )
 
 
@@ -156,6 +159,18 @@ class _Given:
                 hint="Allow it with --rollout-isolation=none; its results are then marked untrusted.",
             )
         return executor, None if rung is None else int(rung)
+
+    def rescored(self) -> str | None:
+        """The run that is scored again; refused beside what is about agents, of which none runs."""
+        selector, where = self.text("rescore")
+        if selector is not None:
+            for name in _OF_AGENTS:
+                if self._options.get(name) not in (None, False, []):
+                    raise ConfigError(
+                        f"{where}: it can't be used with --rollout-{name.replace('_', '-')}: no agent runs, and "
+                        "samples and pins are those of the stored run"
+                    )
+        return selector
 
     def count(self, name: str, *, least: int) -> tuple[int | None, str]:
         text, where = self.text(name)

@@ -17,6 +17,7 @@ from pytest_rollout.bundle import SCHEMA_VERSION, BundleRecord
 from pytest_rollout.decisions.baseline import Baseline
 from pytest_rollout.store.facts import AuditRecord
 from pytest_rollout.store.heldout import Look
+from pytest_rollout.store.labels import Label
 from pytest_rollout.store.records import Plan, Result, RunRecord, ScoreRecord
 
 RECORDS: dict[str, type[msgspec.Struct]] = {
@@ -24,6 +25,7 @@ RECORDS: dict[str, type[msgspec.Struct]] = {
     "baseline": Baseline,
     "bundle": BundleRecord,
     "held-out": Look,
+    "label": Label,
     "plan": Plan,
     "result": Result,
     "run": RunRecord,

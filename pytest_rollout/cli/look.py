@@ -11,13 +11,17 @@ import msgspec
 
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.cli.arguments import A_ROLLOUT, A_RUN, STAGES, Verbs
+from pytest_rollout.cli.people import label_line, labels_of
 from pytest_rollout.cli.say import json_of, say
+from pytest_rollout.decisions.rescored import compare_scores
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
 from pytest_rollout.outcome import means
 from pytest_rollout.report.inert import one_line
+from pytest_rollout.report.rescored import short_change
 from pytest_rollout.report.terminal import figure, plural, sections
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
+from pytest_rollout.store.labels import Label
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
 from pytest_rollout.store.records import Result, ScoreRecord
 
@@ -57,8 +61,9 @@ def list_runs(options: argparse.Namespace, results: ResultsFolder) -> int:
         return 0
     run = find_run(results, options.run)
     loaded = load_results(run)
+    labels = labels_of(run, loaded.results)
     for result in loaded.results:
-        say(json_of(result) if options.json else _result_line(result))
+        say(json_of(result) if options.json else _result_line(result, labels.get(result.rollout, ())))
     if not options.json:
         for missing in loaded.missing:
             say(f"{'no result':<9}  {'–':>6}  {missing}")
@@ -89,7 +94,14 @@ def _changed_checks(loaded: LoadedRun, known: dict[str, str]) -> list[str]:
 
 
 def _run_json(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
-    return json_of({"run": run.name, **_counts(loaded), "changed_checks": changed})
+    again = compare_scores(loaded.results)
+    rescored = {} if again is None else {"scored_again": {"run": _source(loaded), **msgspec.to_builtins(again)}}
+    return json_of({"run": run.name, **_counts(loaded), "changed_checks": changed, **rescored})
+
+
+def _source(loaded: LoadedRun) -> str:
+    """The run whose bundles these results score again."""
+    return next(result.source.run for result in loaded.results if result.source is not None)
 
 
 def _run_line(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
@@ -102,12 +114,17 @@ def _run_line(run: RunFolder, loaded: LoadedRun, changed: Sequence[str]) -> str:
         line += f", {counts['missing']} without a result"
     mean = counts["mean_reward"]
     line += f"; mean {figure(mean if isinstance(mean, float) else None)} of {counts['measured']}"
+    again = compare_scores(loaded.results)
+    if again is not None:
+        line += f"; {_source(loaded)} scored again: {short_change(again)}"
     return f"{line}; other checks than before for {plural(len(changed), 'task')}" if changed else line
 
 
-def _result_line(result: Result) -> str:
+def _result_line(result: Result, labels: Sequence[Label]) -> str:
     kind = f"  {result.kind}{' (forgeable)' if result.forgeable else ''}" if result.kind else ""
-    return f"{result.outcome:<9}  {figure(result.reward):>6}  {result.rollout}{kind}"
+    before = f"  was {figure(result.source.reward)}" if result.source is not None else ""
+    people = f"  labels: {', '.join(figure(label.reward) for label in labels)}" if labels else ""
+    return f"{result.outcome:<9}  {figure(result.reward):>6}  {result.rollout}{kind}{before}{people}"
 
 
 def show(options: argparse.Namespace, results: ResultsFolder) -> int:
@@ -117,13 +134,19 @@ def show(options: argparse.Namespace, results: ResultsFolder) -> int:
     bundle = _read(folder, "bundle.json", BundleRecord)
     score = _read(folder, "score.json", ScoreRecord)
     if options.json:
-        say(json_of({"result": result, "bundle": bundle, "score": score}, indent=2))
+        labels = labels_of(run, (result,)).get(result.rollout, [])
+        say(json_of({"result": result, "bundle": bundle, "score": score, "labels": labels}, indent=2))
         return 0
     say(f"rollout      {result.rollout}")
     say(f"task         {one_line(result.task)}, sample {result.sample}")
     say(f"agent        {one_line(result.agent)}")
     kind = f", kind {result.kind}{' (forgeable)' if result.forgeable else ''}" if result.kind else ""
     say(f"outcome      {result.outcome}{kind}, reward {figure(result.reward)}")
+    if result.source is not None:
+        then = result.source
+        say(f"scored again {then.rollout} of {then.run}: {then.outcome}, reward {figure(then.reward)} then")
+    for label in labels_of(run, (result,)).get(result.rollout, ()):
+        say(f"label        {label_line(label)}")
     if result.message:
         say(f"because      {one_line(result.message.splitlines()[0])}")
     if bundle is not None:

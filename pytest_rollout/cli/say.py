@@ -15,17 +15,18 @@ import msgspec
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.report.inert import inert_json, inert_text, one_line
 
-__all__ = ["complain", "json_of", "redacted", "say"]
+__all__ = ["complain", "json_of", "redacted", "redactor", "say"]
 
 
 @cache
-def _redactor() -> Redactor:
+def redactor() -> Redactor:
+    """What knows the secrets of this process."""
     return Redactor.of_process(os.environ, exists=os.path.exists)
 
 
 def redacted(text: str) -> str:
     """A text without secrets."""
-    return _redactor().text(text)
+    return redactor().text(text)
 
 
 def say(text: str, *, end: str = "\n") -> None:
@@ -41,4 +42,4 @@ def complain(text: str, *, lines: bool = False) -> None:
 
 def json_of(value: object, indent: int | None = None) -> str:
     """A value as JSON without secrets."""
-    return inert_json(json.dumps(_redactor().value(msgspec.to_builtins(value)), indent=indent))
+    return inert_json(json.dumps(redactor().value(msgspec.to_builtins(value)), indent=indent))

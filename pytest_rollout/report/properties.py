@@ -40,6 +40,7 @@ def properties_of(
         "rollout.in_process": "true" if result.in_process else None,
         "rollout.audit": result.audit,
         "rollout.folder": result.folder,
+        "rollout.source": result.source.rollout if result.source is not None else None,
         **{f"rollout.check.{check.name}": check.value for check in reward.all_checks},
         **{f"rollout.metric.{name}": value for name, value in reward.metrics.items()},
     }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 import time
@@ -32,10 +33,11 @@ from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.root import SOURCES, StageRoot
 from pytest_rollout.stage.seal import intact, seal
 
-__all__ = ["Baseline", "freeze"]
+__all__ = ["Baseline", "freeze", "frozen"]
 
 _SETTLED = 2 * 10**9  # nanoseconds
 _LARGE = 200  # entries of a folder whose fingerprint is worth keeping
+_REVISION = re.compile(r"sha256:[0-9a-f]{64}")
 _FORMAT = 1  # of fingerprints and states
 _known: dict[Path, tuple[str, str]] = {}  # of a folder: what its stats were, and its fingerprint
 
@@ -74,6 +76,26 @@ def freeze(root: StageRoot, source: Path | None, now: Callable[[], int] = time.t
     except OSError as error:
         raise StageError(f"the workspace {source} can't be read: {error.strerror}") from error
     return _built(root, source, revision)
+
+
+def frozen(root: StageRoot, revision: str) -> Baseline | None:
+    """The baseline of a revision, if this machine has it and it is right; it stays as long as this process.
+
+    Raises StageError or HostError.
+    """
+    if not _REVISION.fullmatch(revision):
+        return None
+    name = revision.removeprefix("sha256:")
+    final = root.baselines / name
+    try:
+        root.hold(name)
+        with root.lock_baseline(name):
+            if not final.is_dir() or not intact(final, root.seals / name, lambda: _is_right(root, final, revision)):
+                return None
+    except OSError as error:
+        raise _failure(error)(f"the baseline {revision} can't be read: {error.strerror}") from error
+    root.verified.add(name)
+    return Baseline(path=str(final), revision=revision)
 
 
 def _revision(root: StageRoot, source: Path, now: int) -> str:

@@ -16,19 +16,31 @@ import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
+from pytest_rollout.bundle import Change, Finding
 from pytest_rollout.errors import ConfigError, EvidenceError
 from pytest_rollout.stage.changes import Delta
 from pytest_rollout.stage.globs import Glob
 from pytest_rollout.stage.tree import lstat, open_path, reading, show
 from pytest_rollout.stage.view import View, is_whiteout
 
-__all__ = ["merge_layer", "protected", "text_path", "write_restored", "write_texts"]
+__all__ = ["forbidden", "merge_layer", "protected", "text_path", "write_restored", "write_texts"]
 
 
 def protected(paths: Iterable[str], patterns: Sequence[str]) -> set[str]:
     """The paths (as shown) that a pattern protects; ``tests/**`` is all that lies below ``tests``."""
     compiled = [Glob(pattern) for pattern in patterns]
     return {path for path in paths if any(glob.fits(path) for glob in compiled)}
+
+
+_BYTECODE = re.compile(r"(.*/)?__pycache__(/[^/]*\.pyc)?", re.DOTALL)  # running the protected tests leaves it
+
+
+def forbidden(changes: Iterable[Change], patterns: Sequence[str]) -> tuple[Finding, ...]:
+    """The changes to protected paths, which no evaluation sees, as findings."""
+    paths = protected((change.path for change in changes if not _BYTECODE.fullmatch(change.path)), patterns)
+    return tuple(
+        Finding(code="protected", message="changed, and restored for checks", path=path) for path in sorted(paths)
+    )
 
 
 def write_restored(view: View, deltas: Sequence[Delta], patterns: Sequence[str], layer: str) -> None:

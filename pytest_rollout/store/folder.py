@@ -16,7 +16,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -228,11 +228,11 @@ class ResultsFolder:
         runs = self.all_runs()
         return next((run for run in runs if run.name == name), runs[-1] if runs else None)
 
-    def prune(self, keep: int) -> list[str]:
-        """Remove all but the newest ``keep`` runs, none that is in progress; returns their names."""
-        return [run.name for run in self.surplus(keep) if remove_tree(str(run.path)) is None]
+    def prune(self, keep: int, but: Container[str] = ()) -> list[str]:
+        """Remove all but the newest ``keep`` runs, none in progress or named in ``but``; returns their names."""
+        return [run.name for run in self.surplus(keep, but) if remove_tree(str(run.path)) is None]
 
-    def surplus(self, keep: int) -> list[RunFolder]:
-        """The runs beyond the newest ``keep`` that nobody is making."""
+    def surplus(self, keep: int, but: Container[str] = ()) -> list[RunFolder]:
+        """The runs beyond the newest ``keep`` that nobody is making, without those named in ``but``."""
         runs = [run for run in self.all_runs() if _RUN.fullmatch(run.name)]  # other things are somebody else's
-        return [run for run in runs[:-keep] if not run.in_progress()]
+        return [run for run in runs[:-keep] if run.name not in but and not run.in_progress()]

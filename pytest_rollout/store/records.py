@@ -10,13 +10,21 @@ from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict, Pins, Terminatio
 from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.reward import Check
 
-__all__ = ["Earlier", "Plan", "Planned", "Result", "RunRecord", "ScoreRecord"]
+__all__ = ["Earlier", "Plan", "Planned", "Result", "RunRecord", "ScoreRecord", "Source", "SourceRun"]
+
+
+class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The run whose stored bundles a run scores again: its name, and where its folder was (absolute)."""
+
+    run: str
+    folder: str
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``run.json``: when and how a run was started, and where.
 
     ``redacted`` names the variables whose values are redacted, ``not_redacted`` those whose values are not, and why.
+    ``source`` is set where no agent ran: the run whose bundles were scored again.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -28,6 +36,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     redacted: tuple[str, ...] = ()
     not_redacted: dict[str, str] = {}
+    source: SourceRun | None = None
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,12 +107,28 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored rollout that a result scores again, and how it was scored when that was not again.
+
+    ``folder`` is that of its attempt, relative to the folder of its run.
+    """
+
+    run: str
+    rollout: str
+    folder: str | None = None
+    outcome: Outcome
+    kind: InfraKind | None = None
+    reward: float | None = None
+    evaluator_revision: str | None = None
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One line of ``results/<worker>.jsonl``: a finished rollout.
 
     ``folder`` is relative to the run's folder; ``time`` is UTC, ISO 8601. A line with ``amends`` adds
     a warning to an earlier line of the same rollout and changes nothing else. ``attempt`` is the one that was judged,
     ``earlier`` those before it. ``pins`` and ``usage`` are those of its bundle, ``metrics`` what the test recorded.
+    ``source`` is set where no agent ran: the stored rollout that was scored again.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -139,4 +164,5 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditVerdict | None = None
     time: str = ""
     amends: bool = False
+    source: Source | None = None
     warnings: tuple[str, ...] = ()

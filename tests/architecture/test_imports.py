@@ -61,6 +61,8 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "marker": (("marker",), ("values", "agents")),
     # The folders of runs: records, journals, reading them again.
     "store": (("store",), ("values", "stage")),
+    # What a rollout left: shown as a difference, taken over, let go.
+    "retained": (("retained",), ("values", "stage", "store")),
     # A candidate's work against checks, in sandboxes of their own.
     "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
     # What was asked for, beside what was in force.
@@ -76,6 +78,11 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "decisions": (("decisions",), ("values", "store")),
     # What people and tools read of results.
     "report": (("report",), ("values", "store", "decisions")),
+    # Stored bundles scored again.
+    "rescoring": (
+        ("rescoring",),
+        ("values", "stage", "executors", "store", "retained", "evaluation", "attempt", "decisions"),
+    ),
     # From a verdict to records.
     "recording": (("recording",), ("values", "store")),
     # Which rung of isolation a run has.
@@ -85,22 +92,20 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("run",),
         (
             *("values", "settings", "sources", "stage", "executors", "capacity", "agents", "store", "attempt"),
-            *("recording", "isolation"),
+            *("recording", "rescoring", "isolation"),
         ),
     ),
     # A command in a view of what a rollout left.
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),
     # How well a machine isolates, and what to do about it.
     "doctor": (("doctor",), ("stage", "executors")),
-    # What a rollout left: shown as a difference, taken over, let go.
-    "retained": (("retained",), ("values", "stage", "store")),
     "cli": (("cli",), ("values", "stage", "store", "decisions", "report", "inspection", "retained", "doctor")),
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "decisions", "report", "recording", "run", "capacity"),
+            *("audit", "decisions", "report", "rescoring", "recording", "run", "capacity"),
         ),
     ),
 }

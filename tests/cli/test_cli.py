@@ -229,7 +229,7 @@ def test_json_holds_no_command_that_a_ci_system_obeys(tool: Tool) -> None:
 def test_show_json_is_the_records(tool: Tool, test: str) -> None:
     result, folder = tool.of(test), tool.folder(test)
     found = json.loads("\n".join(tool.said("show", "--json", result.rollout)))
-    assert sorted(found) == ["bundle", "result", "score"]
+    assert sorted(found) == ["bundle", "labels", "result", "score"]
     assert found["bundle"] == json.loads((folder / "bundle.json").read_bytes())
     assert found["score"] == json.loads((folder / "score.json").read_bytes())
     assert msgspec.convert(found["result"], type=Result) == result

@@ -28,7 +28,7 @@ from pytest_rollout.evaluated import Exec
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
 from pytest_rollout.settings import CONTROLS, EXECUTORS, ISOLATIONS, KEEPS
-from pytest_rollout.store import facts, heldout, records
+from pytest_rollout.store import facts, heldout, labels, records
 
 PACKAGE = Path(pytest_rollout.__file__).parent
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -95,6 +95,7 @@ def properties() -> set[str]:
         evaluator_revision="e",
         in_process=True,
         audit="sound",
+        source=records.Source(run="run", rollout="r", outcome="passed"),
     )
     reward = Reward()
     reward.add("NAME", 1)
@@ -196,11 +197,11 @@ def exit_statuses() -> set[str]:
 
 
 def ini_keys() -> set[str]:
-    return {f"rollout_{knob.name}" for knob in knobs.KNOBS if not knob.flag}
+    return {f"rollout_{knob.name}" for knob in knobs.KNOBS if not (knob.flag or knob.once)}
 
 
 def flags() -> set[str]:
-    return {knob.option or "" for knob in knobs.KNOBS if knob.flag}
+    return {knob.option or "" for knob in knobs.KNOBS if knob.flag or knob.once}
 
 
 def refused() -> set[str]:
@@ -250,7 +251,10 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("console-tool", "## inspect", lambda: arguments(verbs()["inspect"])),
     *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in ("compare", "baseline")],
     ("console-tool", "## doctor", lambda: arguments(verbs()["doctor"])),
-    *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in ("diff", "apply", "drop", "prune")],
+    *[
+        ("console-tool", f"## {verb}", partial(verb_arguments, verb))
+        for verb in ("diff", "apply", "drop", "prune", "label", "labels")
+    ],
     ("files-on-disk", "## bundle.json", lambda: fields(bundle.BundleRecord)),
     ("files-on-disk", "## Identity", lambda: fields(bundle.Identity)),
     ("files-on-disk", "## Pins", lambda: fields(bundle.Pins)),
@@ -266,7 +270,10 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## Check", lambda: fields(Check)),
     ("files-on-disk", "## results/WORKER.jsonl", lambda: fields(records.Result)),
     ("files-on-disk", "## Earlier", lambda: fields(records.Earlier)),
+    ("files-on-disk", "## Source", lambda: fields(records.Source)),
+    ("files-on-disk", "## labels.jsonl", lambda: fields(labels.Label)),
     ("files-on-disk", "## run.json", lambda: fields(records.RunRecord)),
+    ("files-on-disk", "## SourceRun", lambda: fields(records.SourceRun)),
     ("files-on-disk", "## plan.json", lambda: fields(records.Plan)),
     ("files-on-disk", "## Planned", lambda: fields(records.Planned)),
     ("files-on-disk", "## journal.jsonl", lambda: source(r'(?:journal\.event|_journal)\("(\w+)"')),
@@ -331,7 +338,7 @@ def test_options_stand_beside_their_ini_keys() -> None:
     found = {
         row[0].strip("`"): row[1].strip("`").split(" ") for row in rows(read("settings"), "## Options and ini keys")
     }
-    kept = [knob for knob in knobs.KNOBS if not knob.flag]
+    kept = [knob for knob in knobs.KNOBS if not (knob.flag or knob.once)]
     shown = {f"rollout_{knob.name}": [knob.option, knob.metavar] if knob.option else ["–"] for knob in kept}
     assert found == shown
 
@@ -339,7 +346,7 @@ def test_options_stand_beside_their_ini_keys() -> None:
 def test_the_precedence_names_each_source_that_exists() -> None:
     """A setting has a rank for the command line, the marker and the ini file exactly where it can be said there."""
     options = {knob.name for knob in knobs.KNOBS if knob.option}
-    keys = {knob.name for knob in knobs.KNOBS if not knob.flag}
+    keys = {knob.name for knob in knobs.KNOBS if not (knob.flag or knob.once)}
     for cells in rows(read("settings"), "## Precedence"):
         name = cells[0].strip("`")
         sources = (name in options, name in marker.ARGUMENTS, name in keys)

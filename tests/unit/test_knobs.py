@@ -32,6 +32,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-dir",
         "--rollout-gate",
         "--rollout-gate-untrusted",
+        "--rollout-rescore",
     }
     assert {knob.name for knob in KNOBS if knob.option is None} == {
         "stage_root",
@@ -43,6 +44,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
     }
     assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "gate", "redact"]
     assert [knob.name for knob in KNOBS if knob.flag] == ["audit", "gate_untrusted"]
+    assert [knob.name for knob in KNOBS if knob.once] == ["rescore"]
 
 
 def test_every_knob_is_a_field_of_the_settings() -> None:

@@ -20,10 +20,11 @@ from pytest_rollout.plain import clean
 from pytest_rollout.reward import Check
 from pytest_rollout.store.facts import AuditRecord, TaskAudit, Trial
 from pytest_rollout.store.heldout import Look
-from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, ScoreRecord
+from pytest_rollout.store.labels import Label
+from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, ScoreRecord, Source, SourceRun
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
-NAMES = ("audit", "baseline", "bundle", "held-out", "plan", "result", "run", "score")
+NAMES = ("audit", "baseline", "bundle", "held-out", "label", "plan", "result", "run", "score")
 
 Samples = dict[str, msgspec.Struct]
 
@@ -89,7 +90,14 @@ def samples(make_record: Callable[..., BundleRecord], make_result: Callable[...,
             missing=("other",),
         ),
         "bundle": make_record(),
-        "result": make_result(outcome="infra", kind="spawn", reward=None, warnings=("w",)),
+        "label": Label(rollout="r", reward=0.5, by="A", reason="", time="2026-11-29T22:08:04+00:00", computed=None),
+        "result": make_result(
+            outcome="infra",
+            kind="spawn",
+            reward=None,
+            warnings=("w",),
+            source=Source(run="2026-11-28T22-08-01Z-00000001", rollout="o", outcome="passed", reward=1.0),
+        ),
         "run": RunRecord(
             run="2026-11-29T22-08-01Z-3f9ac01d",
             started="2026-11-29T22:08:01+00:00",
@@ -97,6 +105,7 @@ def samples(make_record: Callable[..., BundleRecord], make_result: Callable[...,
             options=clean({"arguments": ["a"], "samples": None, "pins": {"k": Path("v")}}),
             pins={"model": "m"},
             environment={"python": "3.11.9"},
+            source=SourceRun(run="2026-11-28T22-08-01Z-00000001", folder="/evals/.rollout/runs/2026"),
         ),
         "plan": Plan(rollouts=(Planned(node="n", rollout="r", task="t", sample=0, agent="a"),), multiplied={"C": 2}),
         "score": ScoreRecord(
@@ -206,6 +215,7 @@ def test_another_schema_version_is_refused(name: str, version: object, samples: 
         ("result", "kind", "spawned"),
         ("result", "termination", "killed"),
         ("result", "amends", "yes"),
+        ("label", "reward", "1"),
         ("result", "audit", ""),
         ("run", "pins", {"seed": 5}),
         ("run", "started", 5),

@@ -80,6 +80,7 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
         {"gate": ["measured > 0.9", "a for tag:b"], "gate_from": "command line"},
     ),
     ("gate_untrusted", True, {"gate_untrusted": True}),
+    ("rescore", "last", {"rescore": "last"}),
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
@@ -113,9 +114,25 @@ def test_from_the_ini_file(name: str, value: Any, fields: dict[str, Any]) -> Non
     assert settings(ini={name: value}) == dataclasses.replace(settings(), **fields)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("agent", "good"), ("samples", "2"), ("pin", ["a=1"]), ("audit", True), ("slots", "2")],
+)
+def test_what_is_about_agents_is_refused_where_none_runs(name: str, value: Any) -> None:
+    assert refusal({"rescore": "last", name: value}) == (
+        f"--rollout-rescore: it can't be used with --rollout-{name}: no agent runs, and samples and pins are those of "
+        "the stored run"
+    )
+
+
+def test_an_agent_of_the_ini_file_does_not_run_where_none_does() -> None:
+    assert settings({"rescore": " 3f9a "}, {"agent": "good", "samples": "4"}).rescore == "3f9a"
+    assert refusal({"rescore": ""}) == "--rollout-rescore: the value is empty"
+
+
 def test_every_knob_is_tried_from_each_of_its_sources() -> None:
     assert {name for name, _, _ in FROM_OPTION} == {knob.name for knob in KNOBS if knob.option}
-    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS if not knob.flag}
+    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS if not (knob.flag or knob.once)}
 
 
 @pytest.mark.parametrize(

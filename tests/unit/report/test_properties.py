@@ -9,7 +9,7 @@ from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.report import junit, properties
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Reward
-from pytest_rollout.store.records import Result
+from pytest_rollout.store.records import Result, Source
 
 
 def pairs(result: Result, bundle: BundleRecord | None = None, **more: Any) -> dict[str, str]:
@@ -84,6 +84,11 @@ def test_0_is_known(make_result: Callable[..., Result]) -> None:
 def test_a_verdict_that_code_of_the_candidates_had_a_part_in_is_told(make_result: Callable[..., Result]) -> None:
     found = pairs(make_result(in_process=True, audit="in-process"))
     assert (found["rollout.in_process"], found["rollout.audit"]) == ("true", "in-process")
+
+
+def test_what_was_scored_again_is_named(make_result: Callable[..., Result]) -> None:
+    result = make_result(source=Source(run="R0", rollout="old-x-s1", outcome="failed", reward=0.5))
+    assert pairs(result)["rollout.source"] == "old-x-s1"
 
 
 def test_a_reward_that_was_set_is_a_check(make_result: Callable[..., Result]) -> None:
