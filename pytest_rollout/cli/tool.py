@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_rollout import __version__
-from pytest_rollout.cli import examine, look, retain
+from pytest_rollout.cli import examine, export, look, merge, retain
 from pytest_rollout.cli.say import complain
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.store.folder import ResultsFolder
@@ -18,7 +18,7 @@ from pytest_rollout.store.folder import ResultsFolder
 __all__ = ["main", "make_parser"]
 
 _USAGE = 2
-_MODULES = (look, retain, examine)
+_MODULES = (look, retain, merge, export, examine)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

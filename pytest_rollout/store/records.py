@@ -17,6 +17,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``run.json``: when and how a run was started, and where.
 
     ``redacted`` names the variables whose values are redacted, ``not_redacted`` those whose values are not, and why.
+    ``merged`` are the records of the runs that this one was merged of; it says itself only what they have in common.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -28,6 +29,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     redacted: tuple[str, ...] = ()
     not_redacted: dict[str, str] = {}
+    merged: tuple[dict[str, Any], ...] = ()
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

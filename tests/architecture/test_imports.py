@@ -76,6 +76,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "decisions": (("decisions",), ("values", "store")),
     # What people and tools read of results.
     "report": (("report",), ("values", "store")),
+    # The runs of shards become one.
+    "merging": (("merging",), ("values", "stage", "store", "report")),
+    # One row a rollout, for others.
+    "exporting": (("exporting",), ("values", "store")),
     # From a verdict to records.
     "recording": (("recording",), ("values", "store")),
     # Which rung of isolation a run has.
@@ -94,7 +98,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "doctor": (("doctor",), ("stage", "executors")),
     # What a rollout left: shown as a difference, taken over, let go.
     "retained": (("retained",), ("values", "stage", "store")),
-    "cli": (("cli",), ("values", "stage", "store", "report", "inspection", "retained", "doctor")),
+    "cli": (
+        ("cli",),
+        ("values", "stage", "store", "report", "inspection", "retained", "doctor", "merging", "exporting"),
+    ),
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),
