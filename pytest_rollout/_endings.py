@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
 import pytest
 
+from pytest_rollout._github import GitHub, on_github
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun
 
@@ -28,4 +30,7 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    return []
+    found: list[Ending] = []
+    if on_github(os.environ, run.settings.github):
+        return [GitHub(config, run, found, os.environ)]
+    return found

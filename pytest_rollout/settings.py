@@ -23,6 +23,7 @@ ISOLATIONS = ("required", "preferred", "none")
 RUNGS = ("1", "2", "3", "4", "5")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
+GITHUBS = ("auto", "none")
 _MOST = 1_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -50,6 +51,7 @@ class Settings:
     audit: bool = False
     audit_repeats: int = 3
     controls: str = "auto"
+    github: str = "auto"
     slots: int | None = None
     pools: dict[str, int] = field(default_factory=dict)
     redact: list[str] = field(default_factory=list)
@@ -98,6 +100,7 @@ def resolve(
         audit=bool(options.get("audit")),
         audit_repeats=audit_repeats or 3,
         controls=given.choice("controls", CONTROLS),
+        github=given.choice("github", GITHUBS),
         slots=slots,
         pools=given.pools(),
         redact=given.variables("redact"),

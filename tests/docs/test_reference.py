@@ -26,7 +26,7 @@ from pytest_rollout.cli import tool
 from pytest_rollout.evaluated import Exec
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
-from pytest_rollout.settings import CONTROLS, EXECUTORS, ISOLATIONS, KEEPS
+from pytest_rollout.settings import CONTROLS, EXECUTORS, GITHUBS, ISOLATIONS, KEEPS
 from pytest_rollout.store import facts, records
 
 PACKAGE = Path(pytest_rollout.__file__).parent
@@ -342,7 +342,9 @@ def test_the_precedence_names_each_source_that_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [EXECUTORS, ISOLATIONS, KEEPS, CONTROLS], ids=["executor", "isolation", "keep", "controls"]
+    "values",
+    [EXECUTORS, ISOLATIONS, KEEPS, CONTROLS, GITHUBS],
+    ids=["executor", "isolation", "keep", "controls", "github"],
 )
 def test_the_values_of_settings_are_named(values: tuple[str, ...]) -> None:
     text = "\n".join(" ".join(row) for row in rows(read("settings"), "## Options and ini keys"))
