@@ -93,6 +93,8 @@ def _of_gaps(merged: Merged) -> Iterable[str]:
         yield f"{plural(merged.broken, 'line')} of results can't be read"
     if merged.missing_shards:
         yield f"missing: {plural(len(merged.missing_shards), 'shard')}: {_some(merged.missing_shards)}"
+    if merged.unplanned:
+        yield f"missing: {plural(merged.unplanned, 'rollout')} of the whole, which no run planned"
     if merged.without_plan:
         yield f"missing: the plan of {plural(len(merged.without_plan), 'run')}: {_some(merged.without_plan)}"
     if merged.missing:

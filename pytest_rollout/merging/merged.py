@@ -40,9 +40,9 @@ class Duplicate(msgspec.Struct, frozen=True, kw_only=True):
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """A merged run: its records, its lines, and what a reader has to know of it.
 
-    ``counted`` are the lines of its results, ``others`` those of rollouts that do not count. ``folders`` are the first
-    lines of the rollouts that count, by which their evidence is found. ``missing`` names planned rollouts without a
-    result, ``missing_shards`` shards that are not among those that were merged.
+    ``counted`` are the lines of its results, ``others`` those of rollouts that do not count, ``winners`` the one line
+    of each task and sample. ``missing`` names planned rollouts without a result, ``missing_shards`` shards that are not
+    among those that were merged; ``unplanned`` counts rollouts of the whole that no run planned.
     """
 
     record: RunRecord
@@ -55,13 +55,14 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     repeated: int
     missing: tuple[str, ...]
     missing_shards: tuple[str, ...]
+    unplanned: int
     without_plan: tuple[str, ...]
     broken: int
 
     @property
     def gaps(self) -> bool:
         """Whether anything that should be there is not."""
-        return bool(self.missing or self.missing_shards or self.without_plan or self.broken)
+        return bool(self.missing or self.missing_shards or self.unplanned or self.without_plan or self.broken)
 
 
 def merge(shards: Sequence[Shard]) -> Merged:
@@ -78,6 +79,7 @@ def merge(shards: Sequence[Shard]) -> Merged:
     others = sorted((line for line in distinct.values() if line.rollout not in counting_rollouts), key=_place)
     plan, missing = _plan(shards, winners)
     leaves = _distinct(record for shard in shards for record in shard.records)
+    missing_shards, unplanned = _missing_shards(leaves, len(plan.rollouts))
     name = _name(leaves, [line.digest for line in (*counted, *others)], plan)
     return Merged(
         record=_record(name, leaves),
@@ -89,7 +91,8 @@ def merge(shards: Sequence[Shard]) -> Merged:
         duplicates=tuple(_duplicates(others, winners)),
         repeated=total - len(distinct),
         missing=missing,
-        missing_shards=_missing_shards(leaves),
+        missing_shards=missing_shards,
+        unplanned=unplanned,
         without_plan=tuple(shard.path.name for shard in shards if shard.planned is None),
         broken=sum(shard.broken for shard in shards),
     )
@@ -205,16 +208,24 @@ def _label_place(label: bytes) -> tuple[str, bytes]:
     return str(json.loads(label).get("time", "")), label
 
 
-def _missing_shards(leaves: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """``3/8`` of runs that were cut into 8, where no run is the third."""
+def _missing_shards(leaves: Sequence[dict[str, Any]], planned: int) -> tuple[tuple[str, ...], int]:
+    """``3/8`` of runs that were cut into 8, where no run is the third; and how many rollouts nobody planned.
+
+    A shard in which there is no rollout makes no run: none is missing where all rollouts of the whole were planned.
+    """
     found: dict[int, set[int]] = {}
+    whole = 0
     for leaf in leaves:
-        number, slash, count = str(leaf.get("shard") or "").partition("/")
-        if slash and number.isdecimal() and count.isdecimal():
-            found.setdefault(int(count), set()).add(int(number))
-    return tuple(
-        f"{number}/{count}"
-        for count, numbers in sorted(found.items())
-        for number in range(1, count + 1)
-        if number not in numbers
+        shard = leaf.get("shard")
+        if isinstance(shard, dict) and isinstance(shard.get("index"), int) and isinstance(shard.get("count"), int):
+            found.setdefault(shard["count"], set()).add(shard["index"])
+            whole = max(whole, int(shard.get("all_rollouts") or 0))
+    if whole and planned >= whole:
+        return (), 0
+    missing = (
+        f"{index}/{count}"
+        for count, indexes in sorted(found.items())
+        for index in range(1, count + 1)
+        if index not in indexes
     )
+    return tuple(missing), max(0, whole - planned)

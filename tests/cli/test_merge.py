@@ -25,7 +25,7 @@ def other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Tool:
     return tool
 
 
-def test_a_merged_real_run_is_a_run_like_any_other(tool: Tool, other: Tool, tmp_path: Path) -> None:
+def test_a_merged_real_run_is_a_run_like_any_other(tool: Tool, other: Tool, stages: str, tmp_path: Path) -> None:
     status, text, errors = tool("merge", str(tool.results.path), str(other.results.path), "--into", str(tmp_path / "m"))
     merged = Tool(tmp_path / "m", tool._capfd)
     assert text.splitlines() == ["merged 2 runs: 5 rollouts of 4 tasks", f"results: {merged.run.path}"]
@@ -37,7 +37,8 @@ def test_a_merged_real_run_is_a_run_like_any_other(tool: Tool, other: Tool, tmp_
         same = [each for each in tool.said("show", before.rollout) if not each.startswith("folder ")]
         assert [each for each in shown if not each.startswith("folder ")] == same
     passed = tool.of("test_passes").rollout
-    assert merged.said("diff", passed, "--stat") == tool.said("diff", passed, "--stat")
+    words = ("diff", passed, "--stage-root", stages)
+    assert merged.said(*words) == tool.said(*words)
     rows = [json.loads(each) for each in merged("export")[1].splitlines()]
     assert sorted(row["outcome"] for row in rows) == sorted([*OUTCOMES, "passed"])
     assert {row["run"] for row in rows} == {name}

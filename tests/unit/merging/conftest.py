@@ -42,11 +42,12 @@ class Maker:
         *,
         planned: Sequence[tuple[str, int]] = (),
         torn: str = "",
-        shard: str | None = None,
+        shard: tuple[int, int, int] | None = None,
         place: str = "",
         evidence: bool = False,
     ) -> Path:
-        """Write a run; ``planned`` are rollouts beside those of the lines. Returns the folder of the results."""
+        """Write a run; ``planned`` are rollouts beside those of the lines, ``shard`` which one of
+        how many it is, and how many rollouts the whole has. Returns the folder of the results."""
         results = ResultsFolder(self.folder / (place or digits))
         run = results.open_run(self.name(digits))
         text = "".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines)
@@ -65,7 +66,8 @@ class Maker:
             pins={},
             environment={"python": "3"},
         )
-        write_record(run.record, {**msgspec.to_builtins(record), **({"shard": shard} if shard else {})})
+        cut = dict(zip(("index", "count", "all_rollouts"), shard or (), strict=False))
+        write_record(run.record, {**msgspec.to_builtins(record), **({"shard": cut} if cut else {})})
         if evidence:
             for line in lines:
                 folder = run.attempt(line.task, line.sample, line.attempt)

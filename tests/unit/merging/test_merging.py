@@ -108,16 +108,23 @@ def test_lines_of_one_rollout_stay_together_with_their_warnings(maker: Maker) ->
 
 def test_gaps_are_named(maker: Maker) -> None:
     places = [
-        maker.run("1", [maker.line("1", "t")], planned=[("u", 0), ("v", 0)], torn='{"rollout": "1-', shard="1/4"),
-        maker.run("2", [maker.line("2", "v")], shard="3/4"),
+        maker.run("1", [maker.line("1", "t")], planned=[("u", 0), ("v", 0)], torn='{"rollout": "1-', shard=(1, 4, 9)),
+        maker.run("2", [maker.line("2", "v")], shard=(3, 4, 9)),
     ]
     found = merged_of(places)
     assert found.missing == (maker.line("1", "u").rollout,)
-    assert (found.missing_shards, found.broken, found.without_plan, found.gaps) == (("2/4", "4/4"), 1, (), True)
+    assert (found.missing_shards, found.unplanned, found.broken, found.gaps) == (("2/4", "4/4"), 6, 1, True)
     run = write_merged(places, maker.folder / "all")
     assert load_results(run).missing == found.missing
     again = merged_of([maker.folder / "all"])
     assert (again.missing, again.missing_shards) == (found.missing, found.missing_shards)
+
+
+def test_a_shard_without_a_rollout_makes_no_run_and_is_not_missing(maker: Maker) -> None:
+    places = [maker.run(str(index), [maker.line(str(index), str(index))], shard=(index, 3, 2)) for index in (1, 3)]
+    found = merged_of(places)
+    assert (found.missing_shards, found.unplanned, found.gaps) == ((), 0, False)
+    assert merged_of(places[:1]).missing_shards == ("2/3", "3/3")
 
 
 def test_a_run_without_plan_or_record_is_merged_and_named(maker: Maker) -> None:
@@ -233,7 +240,7 @@ def _runs(draw: st.DrawFn) -> list[dict[str, Any]]:
             "lines": draw(_lines(digits)),
             "planned": draw(st.lists(st.tuples(st.sampled_from("tuv"), st.integers(0, 1)), max_size=2)),
             "torn": draw(st.sampled_from(["", '{"rollout": "'])),
-            "shard": draw(st.sampled_from([None, f"{digits}/4"])),
+            "shard": draw(st.sampled_from([None, (int(digits), 4, 8)])),
             "evidence": True,
         }
         for digits in draw(st.lists(st.sampled_from("1234"), min_size=1, max_size=4, unique=True))
