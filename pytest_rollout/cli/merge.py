@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def merge_runs(options: argparse.Namespace, _: ResultsFolder) -> int:
     tasks = {line.task for line in merged.winners}
     runs = plural(len(merged.record.merged), "run")
     say(f"merged {runs}: {plural(len(merged.winners), 'rollout')} of {plural(len(tasks), 'task')}")
+    sys.stdout.flush()
     for text in [*_of_differences(differences), *_of_duplicates(merged), *_of_gaps(merged)]:
         complain(text)
     if written.absent:
