@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from pytest_rollout.outcome import means
 from pytest_rollout.report.inert import one_line
-from pytest_rollout.report.terminal import figure, plural
+from pytest_rollout.report.terminal import closing_block, figure, plural
 from pytest_rollout.store.load import LoadedRun
 from pytest_rollout.store.records import Result
 
@@ -24,6 +23,7 @@ SUMMARY_BYTES = 1024 * 1024 - 1  # a step's summary of 1,024 KiB or more is refu
 _MOST_ANNOTATIONS = 10  # more are not shown
 _MOST_CAUSES, _ROWS = 20, (50, 10, 1)  # of a table; fewer where there is less room
 _TEXT, _CELL = 800, 200  # characters
+_MEAN = "mean reward: "
 _PLAIN = re.compile(r"[^A-Za-z0-9 \-]")
 _STATUS = {
     0: "everything passed",
@@ -109,7 +109,6 @@ def summary(
 def _head(loaded: LoadedRun, status: int, folder: str, redact: Callable[[str], str]) -> str:
     results = loaded.results
     count = Counter(result.outcome for result in results)
-    found = means([(result.reward, result.forgeable) for result in results])
     untrusted = sum(result.trusted is False for result in results)
     rows: Mapping[str, str] = {
         "passed": str(count["passed"]),
@@ -117,13 +116,19 @@ def _head(loaded: LoadedRun, status: int, folder: str, redact: Callable[[str], s
         "infra": str(count["infra"]),
         "not run": str(len(loaded.missing)) if loaded.missing else "",
         "untrusted": str(untrusted) if untrusted else "",
-        "mean reward": f"{figure(found.mean)} over {found.measured} measured of {len(results)}",
+        "mean reward": _mean(results),
         "exit status": f"{status}" + (f": {_STATUS[status]}" if status in _STATUS else ""),
         "results": code(redact(folder)),
     }
     lines = [f"### {plural(len(results), 'rollout')}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows.items() if value]
     return "\n".join(lines) + "\n\n"
+
+
+def _mean(results: Sequence[Result]) -> str:
+    """In the words of the terminal, so that both always say the same."""
+    lines = closing_block(results, not_run=0, lost=(), folder="")
+    return next((line.removeprefix(_MEAN) for line in lines if line.startswith(_MEAN)), "")
 
 
 def _gates(said: Sequence[str], redact: Callable[[str], str]) -> str:

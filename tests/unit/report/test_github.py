@@ -56,7 +56,7 @@ def test_the_summary() -> None:
 | failed | 2 |
 | infra | 2 |
 | not run | 1 |
-| mean reward | 0.5 over 3 measured of 5 |
+| mean reward | 0.5 over 3 measured of 5 (2 unmeasured) |
 | exit status | 75: something was not measured |
 | results | `/x/y` |
 
