@@ -202,6 +202,32 @@ def test_evidence_that_cannot_be_found_is_counted(maker: Maker) -> None:
     assert (written.absent, written.failed) == (1, ())
 
 
+def test_evidence_that_cannot_be_copied_is_named_and_leaves_nothing(
+    maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy_tree(source: str, target: str) -> None:
+        Path(target).mkdir()
+        raise OSError("no space")
+
+    monkeypatch.setattr("pytest_rollout.merging.write.copy_tree", copy_tree)
+    shards = [read_shard(find_shards([maker.run("1", [maker.line("1", "t")], evidence=True)])[0], 0)]
+    written = write(merge(shards), shards, ResultsFolder(maker.folder / "all"), evidence=True)
+    assert written.failed == ((maker.line("1", "t").rollout, "no space"),)
+    assert list(written.path.glob("rollouts/*/*")) == []
+    assert len(load_results(RunFolder(written.path)).results) == 1
+
+
+def test_a_merge_that_fails_leaves_nothing(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    place = maker.run("1", [maker.line("1", "t")])
+    monkeypatch.setattr("os.rename", rename)
+    with pytest.raises(ConfigError, match="can't be written: No space left on device$"):
+        write_merged([place], maker.folder / "all")
+    assert list((maker.folder / "all").rglob("*.json*")) == []
+
+
 # Order, repetition and nesting change nothing
 
 
