@@ -223,7 +223,7 @@ def test_a_merge_that_fails_leaves_nothing(maker: Maker, monkeypatch: pytest.Mon
 
     place = maker.run("1", [maker.line("1", "t")])
     monkeypatch.setattr("os.rename", rename)
-    with pytest.raises(ConfigError, match="can't be written: No space left on device$"):
+    with pytest.raises(ConfigError, match=r"can't be written: No space left on device$"):
         write_merged([place], maker.folder / "all")
     assert list((maker.folder / "all").rglob("*.json*")) == []
 
