@@ -28,12 +28,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 def differing(lines: Iterable[Line], shards: Sequence[Shard]) -> list[Difference]:
     """The pins that differ among lines of different runs. A pin that is not known differs from nothing."""
     seen: dict[tuple[str, str], dict[str, int]] = {}
-    told: set[tuple[int, str, int]] = set()
+    told: set[tuple[int, int | None, str, int]] = set()
     for line in lines:
-        if line.pins is None or (id(line.pins), line.task, line.shard) in told:
+        known = (id(line.pins), line.rung, line.task, line.shard)  # the samples of a task share them
+        if line.pins is None or known in told:
             continue
-        told.add((id(line.pins), line.task, line.shard))  # the samples of a task share them
-        for key, value in _pins(line.pins, line.task):
+        told.add(known)
+        for key, value in [(("rung", ""), line.rung), *_pins(line.pins, line.task)]:
             if value is not None:
                 seen.setdefault(key, {}).setdefault(_text(value), line.shard)
     return [

@@ -60,6 +60,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     split: str | None = None
     evaluator_revision: str | None = None
     folder: str | None = None
+    rung: int | None = None
     pins: LinePins | None = None
     digest: str = ""
     shard: int = 0

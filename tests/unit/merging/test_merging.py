@@ -143,15 +143,18 @@ def test_pins_that_differ_are_named(maker: Maker) -> None:
         return msgspec.structs.replace(PINS, **changes)
 
     places = [
-        maker.run("1", [maker.line("1", "t", pins=pins(model="m1")), maker.line("1", "u", pins=pins(agent="b"))]),
+        maker.run(
+            "1", [maker.line("1", "t", pins=pins(model="m1"), rung=1), maker.line("1", "u", pins=pins(agent="b"))]
+        ),
         maker.run("2", [maker.line("2", "v", pins=pins(model="m2", task_digest="v", plugin_version="2"))]),
-        maker.run("3", [maker.line("3", "t", 1, pins=pins(task_digest="other"))]),
+        maker.run("3", [maker.line("3", "t", 1, pins=pins(task_digest="other"), rung=4), maker.line("3", "w", rung=1)]),
     ]
     shards = [read_shard(run, number) for number, run in enumerate(find_shards(places))]
     one, two, three = map(maker.name, "123")
     assert differing(merge(shards).counted, shards) == [
         Difference(pin="model", of="agent a", values=(("m1", one), ("m2", two))),
         Difference(pin="plugin_version", of="", values=(("1", one), ("2", two))),
+        Difference(pin="rung", of="", values=(("1", one), ("4", three))),
         Difference(pin="task_digest", of="task t", values=(("other", three), ("t", one))),
     ]
     assert differing(merge(shards[:1]).counted, shards) == []
