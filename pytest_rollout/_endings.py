@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
 import pytest
 
+from pytest_rollout._github import GitHub, on_github
 from pytest_rollout._heldout import HeldOut
 from pytest_rollout._rescoring import Rescored
 from pytest_rollout.run import Run
@@ -32,10 +34,10 @@ class Ending(Protocol):
 
 def endings_of(config: pytest.Config, run: Run) -> list[Ending]:
     """Those that the settings of a run ask for."""
-    found: list[Ending] = (
-        [HeldOut(run)] if run.stored is None else [Rescored(run.stored.name)]
-    )  # stored ones were counted
+    found: list[Ending] = [HeldOut(run)] if run.stored is None else [Rescored(run.stored.name)]
     gates = config.pluginmanager.get_plugin(GATES)
     if gates is not None:
         found.append(gates.of_run(run))
+    if on_github(os.environ, run.settings.github):
+        return [GitHub(config, run, found, os.environ)]
     return found

@@ -57,6 +57,12 @@ KNOBS = (
         "--rollout-controls",
         "WHICH",
     ),
+    Knob(
+        "github",
+        "auto (default): on GitHub Actions write a step summary and annotations; or none",
+        "--rollout-github",
+        "WHICH",
+    ),
     Knob("dir", "folder of the results (default: .rollout in the root folder)", "--rollout-dir", "DIR"),
     Knob("stage_root", "private folder for stages and baselines (default: below /var/tmp)"),
     Knob("config", "file of the named agents (default: rollout.toml beside the ini file)"),

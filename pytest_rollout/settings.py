@@ -24,6 +24,7 @@ RUNGS = ("1", "2", "3", "4", "5")
 KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
 _OF_AGENTS = ("agent", "samples", "pin", "audit", "slots", "retries", "retry_forgeable", "resume", "preflight")
+GITHUBS = ("auto", "none")
 _MOST = 1_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -51,6 +52,7 @@ class Settings:
     audit: bool = False
     audit_repeats: int = 3
     controls: str = "auto"
+    github: str = "auto"
     slots: int | None = None
     pools: dict[str, int] = field(default_factory=dict)
     redact: list[str] = field(default_factory=list)
@@ -104,6 +106,7 @@ def resolve(
         audit=bool(options.get("audit")),
         audit_repeats=audit_repeats or 3,
         controls=given.choice("controls", CONTROLS),
+        github=given.choice("github", GITHUBS),
         slots=slots,
         pools=given.pools(),
         redact=given.variables("redact"),

@@ -9,13 +9,14 @@ import json
 import os
 import sys
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.report.inert import inert_json, inert_text, one_line
 
-__all__ = ["complain", "json_of", "redacted", "redactor", "say"]
+__all__ = ["complain", "json_of", "plain_of", "redacted", "redactor", "say"]
 
 
 @cache
@@ -40,6 +41,11 @@ def complain(text: str, *, lines: bool = False) -> None:
     print(f"pytest-rollout: {inert_text(made) if lines else one_line(made)}", file=sys.stderr)
 
 
+def plain_of(value: object) -> Any:
+    """A value as plain values without secrets."""
+    return redactor().value(msgspec.to_builtins(value))
+
+
 def json_of(value: object, indent: int | None = None) -> str:
     """A value as JSON without secrets."""
-    return inert_json(json.dumps(redactor().value(msgspec.to_builtins(value)), indent=indent))
+    return inert_json(json.dumps(plain_of(value), indent=indent))

@@ -25,6 +25,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``redacted`` names the variables whose values are redacted, ``not_redacted`` those whose values are not, and why.
     ``source`` is set where no agent ran: the run whose bundles were scored again.
+    ``merged`` are the records of the runs that this one was merged of; it says itself only what they have in common.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -37,6 +38,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     redacted: tuple[str, ...] = ()
     not_redacted: dict[str, str] = {}
     source: SourceRun | None = None
+    merged: tuple[dict[str, Any], ...] = ()
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("rescoring",),
         ("values", "stage", "executors", "store", "retained", "evaluation", "attempt", "decisions"),
     ),
+    # The runs of shards become one.
+    "merging": (("merging",), ("values", "stage", "store", "report")),
+    # One row a rollout, for others.
+    "exporting": (("exporting",), ("values", "store")),
     # From a verdict to records.
     "recording": (("recording",), ("values", "store")),
     # Which rung of isolation a run has.
@@ -99,7 +103,13 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),
     # How well a machine isolates, and what to do about it.
     "doctor": (("doctor",), ("stage", "executors")),
-    "cli": (("cli",), ("values", "stage", "store", "decisions", "report", "inspection", "retained", "doctor")),
+    "cli": (
+        ("cli",),
+        (
+            *("values", "stage", "store", "decisions", "report", "inspection", "retained", "doctor"),
+            *("merging", "exporting"),
+        ),
+    ),
     # plugin.py and the files beside it that begin with an underscore: they translate for pytest.
     "glue": (
         ("plugin", "_*"),

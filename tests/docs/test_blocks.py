@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pytest_rollout.agents import config
 from pytest_rollout.knobs import KNOBS
@@ -199,7 +200,8 @@ class Runner:
             json.loads(block.text)
 
     def _commands(self, block: Block, value: str) -> None:
-        """Commands of a CI system's file: those of ours are ones that the page has run."""
+        """A CI system's file is YAML, and its commands that are ours are ones that the page has run."""
+        assert yaml.safe_load(block.text)
         lines = [line.partition("run: ")[2] or line.strip().removeprefix("- ") for line in block.text.splitlines()]
         ours = [line for line in lines if line.startswith("pytest")]
         assert ours
@@ -338,6 +340,7 @@ test_a.py .                              [ 25%]
         (_block("ini", "[pytest]\nrollout_agnet = x\n", ("check", "")), "rollout_agnet"),
         (_block("json", "{,}\n", ("check", "")), "Expecting"),
         (_block("yaml", "- run: pytest x\n", ("commands", "")), "never run on this page"),
+        (_block("yaml", "- run: pytest x\n run: y\n", ("commands", "")), "expected <block end>"),
         (_block("xml", "<b/>\n", ("file", "x.xml"), ("excerpt", "y.xml")), "unpack"),
     ],
 )

@@ -25,9 +25,10 @@ from pytest_rollout.agents.protocol import Episode, LiveStage
 from pytest_rollout.cli import tool
 from pytest_rollout.decisions import baseline, gates
 from pytest_rollout.evaluated import Exec
+from pytest_rollout.exporting.columns import COLUMNS
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
-from pytest_rollout.settings import CONTROLS, EXECUTORS, ISOLATIONS, KEEPS
+from pytest_rollout.settings import CONTROLS, EXECUTORS, GITHUBS, ISOLATIONS, KEEPS
 from pytest_rollout.store import facts, heldout, labels, records
 
 PACKAGE = Path(pytest_rollout.__file__).parent
@@ -218,6 +219,7 @@ def settings() -> set[str]:
     return {knob.name for knob in knobs.KNOBS} | set(marker.ARGUMENTS)
 
 
+_VERBS = ("diff", "apply", "drop", "prune", "label", "labels", "merge", "export")
 CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("settings", "## Options and ini keys", ini_keys),
     ("settings", "## Flags", flags),
@@ -251,10 +253,8 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("console-tool", "## inspect", lambda: arguments(verbs()["inspect"])),
     *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in ("compare", "baseline")],
     ("console-tool", "## doctor", lambda: arguments(verbs()["doctor"])),
-    *[
-        ("console-tool", f"## {verb}", partial(verb_arguments, verb))
-        for verb in ("diff", "apply", "drop", "prune", "label", "labels")
-    ],
+    *[("console-tool", f"## {verb}", partial(verb_arguments, verb)) for verb in _VERBS],
+    ("export", "## Columns", lambda: {column.name for column in COLUMNS}),
     ("files-on-disk", "## bundle.json", lambda: fields(bundle.BundleRecord)),
     ("files-on-disk", "## Identity", lambda: fields(bundle.Identity)),
     ("files-on-disk", "## Pins", lambda: fields(bundle.Pins)),
@@ -356,7 +356,9 @@ def test_the_precedence_names_each_source_that_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [EXECUTORS, ISOLATIONS, KEEPS, CONTROLS], ids=["executor", "isolation", "keep", "controls"]
+    "values",
+    [EXECUTORS, ISOLATIONS, KEEPS, CONTROLS, GITHUBS],
+    ids=["executor", "isolation", "keep", "controls", "github"],
 )
 def test_the_values_of_settings_are_named(values: tuple[str, ...]) -> None:
     text = "\n".join(" ".join(row) for row in rows(read("settings"), "## Options and ini keys"))
@@ -366,3 +368,8 @@ def test_the_values_of_settings_are_named(values: tuple[str, ...]) -> None:
 def test_terminations_say_which_are_truncated() -> None:
     cells = rows(read("outcomes"), "## Terminations")
     assert {row[0].strip("`") for row in cells if row[-1].strip("| ") == "yes"} == bundle.TRUNCATED
+
+
+def test_columns_of_an_export_are_in_their_order_with_their_types() -> None:
+    cells = rows(read("export"), "## Columns")
+    assert [(row[0].strip("`"), row[1]) for row in cells] == [(column.name, column.kind) for column in COLUMNS]

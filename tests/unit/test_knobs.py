@@ -28,6 +28,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-keep",
         "--rollout-audit",
         "--rollout-controls",
+        "--rollout-github",
         "--rollout-slots",
         "--rollout-dir",
         "--rollout-gate",

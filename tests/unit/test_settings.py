@@ -73,6 +73,7 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ("audit", False, {}),
     ("controls", "none", {"controls": "none"}),
     ("controls", "auto", {}),
+    ("github", "none", {"github": "none"}),
     ("slots", "8", {"slots": 8}),
     (
         "gate",
@@ -97,6 +98,7 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("keep_runs", "3", {"keep_runs": 3}),
     ("audit_repeats", "5", {"audit_repeats": 5}),
     ("controls", "none", {"controls": "none"}),
+    ("github", "none", {"github": "none"}),
     ("slots", "8", {"slots": 8}),
     ("pools", ["gpu = 2", "a-b_1=1"], {"pools": {"gpu": 2, "a-b_1": 1}}),
     ("gate", ["measured > 0.9", "", " a "], {"gate": ["measured > 0.9", "a"]}),
@@ -256,6 +258,7 @@ def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
             {"audit_repeats": "0"},
             "rollout_audit_repeats in the ini file: '0' is not a whole number from 1 to 1000000",
         ),
+        ({"github": "yes"}, {}, "--rollout-github: unknown github 'yes'; valid: auto, none."),
         ({"controls": "off"}, {}, "--rollout-controls: unknown controls 'off'; valid: auto, none."),
         (
             {},

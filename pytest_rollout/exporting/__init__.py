@@ -1,0 +1,1 @@
+"""One row a rollout, for training and for tables: as JSON lines or Parquet."""
