@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,17 +35,20 @@ from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.recording import news, result_of, score_of
 from pytest_rollout.redaction.redactor import Redactor
+from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.sources.prepare import prepared_source
 from pytest_rollout.stage.holds import Holds
 from pytest_rollout.stage.kept import remove_kept
 from pytest_rollout.stage.root import SOURCES, StageRoot, default_root
+from pytest_rollout.store.claims import Claims
 from pytest_rollout.store.facts import FactsFolder
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
-from pytest_rollout.store.records import Plan, Result, RunRecord
+from pytest_rollout.store.records import Earlier, Plan, Result, RunRecord
 from pytest_rollout.task import Archive, Folder, Git, Task
+from pytest_rollout.tries import backoff, next_number, persist
 
 __all__ = ["Job", "Run"]
 
@@ -51,7 +56,8 @@ __all__ = ["Job", "Run"]
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is rolled out: a sample of a task, for the test ``node`` in the folder ``suite``.
 
-    ``trial`` names a trial of the task's checks, which is not recorded as a rollout.
+    ``trial`` names a trial of the task's checks, which is not recorded as a rollout. ``earlier`` are the attempts at
+    the sample that there were before.
     """
 
     task: Task
@@ -61,26 +67,29 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     evaluator_revision: str | None = None
     audit: AuditVerdict | None = None
     trial: str | None = None
+    earlier: tuple[Earlier, ...] = ()
 
 
 class Run:
-    """``name`` is the run's id; ``worker`` names this process in it (``main``, ``gw0`` …)."""
+    """``name`` is the run's id; ``worker`` names this process in it (``main``, ``gw0`` …), ``session`` pytest's."""
 
-    def __init__(self, settings: Settings, name: str, worker: str) -> None:
+    def __init__(self, settings: Settings, name: str, worker: str, session: str = "main") -> None:
         self.settings, self.name, self.worker = settings, name, worker
         self.results = ResultsFolder(Path(settings.dir), "audits" if settings.audit else "runs")
         self.redactor = Redactor.of_process(os.environ, named=settings.redact, exists=os.path.exists)
         self.facts = FactsFolder(self.results, self.redactor)
         self.folder = RunFolder(self.results.runs / name)
+        self.claims = Claims(self.folder, session)
         self.named = load_config(Path(settings.config), must_exist=settings.config_given)
         self.reaped = 0
-        self._isolation = Isolation(settings, self.folder.path, self.redactor)
+        self.isolation = Isolation(settings, self.folder.path, self.redactor)
         self._root: StageRoot | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
         self._told: set[str] = set()
         self._holds = Holds(self.stage_root)
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
+        self.backoff: Callable[[int], float] = lambda retry: backoff(retry, random.random)  # seconds before a retry
         self.waits = self.folder.path / "waiting" if sizes else None  # where long waits for a place are told
         slots = self.stage_root / "slots"
         self._capacity = Capacity(slots, sizes, run=name, worker=worker, notices=self.waits) if sizes else None
@@ -159,7 +168,7 @@ class Run:
     def executor(self) -> Executor:
         """The executor, made and probed when first asked for; raises the same InfraError every time."""
         assert self._root is not None
-        return self._isolation.executor(self._root)
+        return self.isolation.executor(self._root)
 
     def executor_info(self) -> ExecutorInfo | InfraError:
         """What the executor is, or why there is none."""
@@ -179,21 +188,37 @@ class Run:
         return self._agents[chosen.name]
 
     def rollout(self, job: Job, agent: AgentConfig | Agent, cancel: Cancel) -> Attempt:
-        """Make one attempt at one sample, or a trial of its checks.
+        """Make attempts at one sample until one is measured or may not be followed; or one trial of its checks.
 
-        Raises InfraError where nothing could be recorded of it.
+        Raises InfraError where nothing could be recorded of the last one.
         """
         self.redactor.learn(os.environ)  # a suite may have added to it
-        rollout = rollout_id(self.name, job.task.id, job.sample)
         executor = self.executor()
-        self._isolation.check(job.task, executor.info)
-        ready = self.ready_agent(agent)
+        self.isolation.check(job.task, executor.info)  # what these two refuse once, they refuse to the end
+        if job.trial is not None:
+            return self._attempt(job, agent, cancel, 1)
+        return persist(
+            job.earlier,
+            lambda number: self._attempt(job, agent, cancel, number),
+            self.retry_policy,
+            pause=lambda retry: cancel.wait(self.backoff(retry)),
+            put_away=lambda attempt: attempt.finish(keep=self._keeps_infra(attempt)),
+            relative=lambda attempt: self.folder.relative(attempt.folder),
+        )
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """Which infrastructure failures are followed by another attempt."""
+        return RetryPolicy(retries=self.settings.retries, forgeable=self.settings.retry_forgeable)
+
+    def _attempt(self, job: Job, agent: AgentConfig | Agent, cancel: Cancel, number: int) -> Attempt:
+        executor, ready = self.executor(), self.ready_agent(agent)
         if job.trial is None:
-            folder = self.folder.new_attempt(job.task.id, job.sample, 1)
+            folder = self.folder.new_attempt(job.task.id, job.sample, number)
         else:
             folder = self.folder.new_trial(job.task.id, job.sample, f"{job.trial}-{self.worker}")
-        seed = job.task.seed + job.sample
-        episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=1, seed=seed)
+        rollout, seed = rollout_id(self.name, job.task.id, job.sample), job.task.seed + job.sample
+        episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=number, seed=seed)
         request = Request(
             run=self.name,
             node=clean_text(job.node),
@@ -231,6 +256,11 @@ class Run:
             return verdict is None or verdict.outcome != "passed"
         return self.settings.keep == "all"
 
+    def _keeps_infra(self, attempt: Attempt) -> bool:
+        """Whether the stage of an attempt that another one follows is kept."""
+        assert attempt.infra is not None
+        return self.keeps(Verdict(outcome="infra", kind=attempt.infra.kind))
+
     def record(
         self,
         *,
@@ -241,11 +271,17 @@ class Run:
         verdict: Verdict,
         attempt: Attempt | None,
         reward: Reward,
+        earlier: tuple[Earlier, ...] = (),
     ) -> Result:
-        """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError."""
+        """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError.
+
+        ``earlier`` are the attempts before, where there is no ``attempt`` that knows them.
+        """
         bundle = attempt.record if attempt is not None else None
         rollout = rollout_id(self.name, task.id, sample)
         folder, in_process = None, attempt is not None and attempt.judged_in_process
+        earlier = attempt.earlier if attempt is not None else earlier
+        number = attempt.number if attempt is not None else next_number(earlier)
         if attempt is not None:
             attempt.journal.event("scored", outcome=verdict.outcome, reward=verdict.reward)
             score = score_of(
@@ -255,6 +291,7 @@ class Run:
                 verdict=verdict,
                 bundle=bundle,
                 reward=reward,
+                attempt=number,
                 in_process=in_process,
             )
             write_record(attempt.folder / "score.json", score, redactor=self.redactor)
@@ -268,6 +305,8 @@ class Run:
             verdict=verdict,
             bundle=bundle,
             folder=folder,
+            attempt=number,
+            earlier=earlier,
             in_process=in_process,
             metrics=reward.metrics,
             warnings=news(bundle, self._told),

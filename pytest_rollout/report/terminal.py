@@ -131,6 +131,7 @@ def closing_block(
     if len(infra):
         line += f" ({len(infra)} unmeasured)"
     lines.append(line)
+    lines += _tried_again(results)
     ends = Counter(result.termination for result in results if result.termination and result.reward is not None)
     del ends["completed"]
     if ends:
@@ -154,6 +155,16 @@ def closing_block(
     lines += said
     lines.append(f"results: {folder}")
     return lines
+
+
+def _tried_again(results: Sequence[Result]) -> list[str]:
+    """How many rollouts needed more than one attempt, and why."""
+    again = [result for result in results if result.earlier]
+    if not again:
+        return []
+    kinds = Counter(f"{each.kind}{' (forgeable)' if each.forgeable else ''}" for r in again for each in r.earlier)
+    why = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    return [f"more than one attempt: {plural(len(again), 'rollout')}, after infra: {why}"]
 
 
 def _about_checks(results: Sequence[Result]) -> list[str]:

@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                 "outcome",
             ),
             *("reward", "control", "bodylimit", "lastresort", "processes", "apart", "redaction"),
+            *("retries", "breaker"),
         ),
         (),
     ),
@@ -64,10 +65,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # A candidate's work against checks, in sandboxes of their own.
     "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
     # What was asked for, beside what was in force.
-    "enforced": (("enforced",), ("values", "executors")),
+    "enforced": (("enforced", "findings"), ("values", "executors")),
     # Task, agent and executor make a bundle, with a way to judge it.
     "attempt": (
-        ("attempt",),
+        ("attempt", "tries"),
         ("values", "stage", "executors", "capacity", "agents", "evaluation", "enforced", "store"),
     ),
     # What right, forged and spoilt work scores.
@@ -88,6 +89,8 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             *("recording", "isolation"),
         ),
     ),
+    # Whether the first rollout is worth its price.
+    "preflight": (("preflight",), ("values", "executors", "agents", "store", "attempt", "run")),
     # A command in a view of what a rollout left.
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),
     # How well a machine isolates, and what to do about it.
@@ -100,7 +103,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "report", "recording", "run", "capacity"),
+            *("audit", "decisions", "report", "recording", "run", "capacity", "preflight"),
         ),
     ),
 }
