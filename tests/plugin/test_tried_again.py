@@ -1,4 +1,4 @@
-"""Infrastructure that is tried again, a run that is ended because it meets nothing else, and a look before it begins."""
+"""Infrastructure that is tried again, a run that is ended as it meets nothing else, and a look before it begins."""
 
 from __future__ import annotations
 

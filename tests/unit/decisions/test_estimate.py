@@ -34,11 +34,7 @@ def test_means_are_added_up_over_what_is_planned() -> None:
     history = [
         row("t", RowUsage(wall=10.0, cost=1.0)),
         row("t", RowUsage(wall=20.0)),
-        row(
-            "u",
-            RowUsage(wall=5.0),
-            earlier=(RowEarlier(kind="stage"), RowEarlier(kind="agent", usage=RowUsage(wall=2.0))),
-        ),
+        row("u", RowUsage(wall=5.0), earlier=(RowEarlier(kind="stage"), again)),
     ]
     found = estimate([planned("t", 0), planned("t", 1), planned("u"), planned("new")], history)
     assert found == Estimate(planned=4, seconds=37.0, timed=3, cost=2.0, priced=2)
