@@ -26,6 +26,10 @@ class Breaking:
         self._breaker = Breaker(run.settings.max_infra)
         self.message = ""
 
+    def end(self) -> None:
+        """The session ends: what is reported from now on was not run."""
+        self._breaker = Breaker(0)
+
     def note(self, found: Mapping[str, Any], node: str) -> None:
         """Look at what a report says of its rollout."""
         if self.message:

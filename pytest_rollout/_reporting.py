@@ -167,6 +167,7 @@ class Reporting:
 
     def _report_untold(self, *, lost: bool) -> None:
         """Report what was recorded as infra and never told of; ``lost``: also what has no result, made here."""
+        self._breaking.end()
         known = {result.rollout: result for result in load_results(self._run.folder).results}
         for planned in self._plan.rollouts:
             result = known.get(planned.rollout)

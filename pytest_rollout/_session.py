@@ -39,6 +39,7 @@ from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.task import Archive, Folder, Git, Task
+from pytest_rollout.tries import joined
 
 __all__ = ["RolloutSession"]
 
@@ -295,7 +296,7 @@ class RolloutSession:
             return
         if self._worker is not None and not isinstance(run.executor_info(), InfraError):
             earlier = run.claims.take(state.task.id, state.rollout.sample)
-            state.left_alone, state.earlier = earlier is None, earlier or ()
+            state.left_alone, state.earlier = earlier is None, joined(state.earlier, earlier or ())
         if state.left_alone:
             return
         try:

@@ -16,7 +16,7 @@ from pytest_rollout.plain import clean_text
 from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.store.records import Earlier
 
-__all__ = ["backoff", "next_number", "persist"]
+__all__ = ["backoff", "joined", "next_number", "persist"]
 
 _FIRST, _LONGEST = 1.0, 60.0  # seconds
 
@@ -32,6 +32,11 @@ def backoff(retry: int, jitter: Callable[[], float]) -> float:
 def next_number(earlier: Sequence[Earlier]) -> int:
     """The number of the attempt that comes after these."""
     return 1 + max((each.attempt for each in earlier), default=0)
+
+
+def joined(one: Sequence[Earlier], other: Sequence[Earlier]) -> tuple[Earlier, ...]:
+    """The attempts of both, in the order of their numbers; of one that both know what the second says."""
+    return tuple(sorted({each.attempt: each for each in (*one, *other)}.values(), key=lambda each: each.attempt))
 
 
 def persist(

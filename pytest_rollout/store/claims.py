@@ -53,8 +53,8 @@ class Claims:
         try:
             self._run.stat()  # a run that somebody removed is not begun again
             self._folder.mkdir(parents=True, exist_ok=True)
-            if self._create(self._place(task, sample, "claimed")):
-                return ()
+            if not self._over(task, sample) and self._create(self._place(task, sample, "claimed")):
+                return self._take_over(task, sample) or ()  # its worker may have died before it claimed it
         except OSError:
             return ()
         until = self._clock() + _PATIENCE
@@ -62,7 +62,7 @@ class Claims:
             earlier = self._take_over(task, sample)
             if earlier is not None:
                 return earlier
-            if self._place(task, sample, "over").exists() or self._clock() > until:
+            if self._over(task, sample) or self._clock() > until:
                 return None
             self._sleep(_LOOK)
 
@@ -81,7 +81,11 @@ class Claims:
     def close(self, task: str, sample: int) -> None:
         """No worker begins this sample any more."""
         with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._create(self._place(task, sample, "over"))
+
+    def _over(self, task: str, sample: int) -> bool:
+        return self._place(task, sample, "over").exists()
 
     def _take_over(self, task: str, sample: int) -> tuple[Earlier, ...] | None:
         """Take what was given back: of several workers the one that can move it away."""

@@ -485,6 +485,25 @@ def test_an_attempt_after_infrastructure_starts_anew(make_run: Make, cancel: Can
     attempt.finish(keep=False)
 
 
+def test_no_place_is_held_while_a_retry_waits(make_run: Make, cancel: Cancel) -> None:
+    run = make_run(retries={"agent": 1}, retry_forgeable=True, slots=1, **LOCAL)
+    ended = Cancel()
+    ended.set()  # whoever does not get a place at once gets none
+    places: list[float] = []
+
+    def backoff(retry: int) -> float:
+        assert run._capacity is not None
+        with run._capacity.held((), ended) as held:
+            places.append(held.waited)
+        return 0.0
+
+    run.backoff = backoff
+    attempt = run.rollout(job(), AgentConfig(name="a", command="exit 75", infra_exit_codes=(75,)), cancel)
+    assert (len(places), attempt.number, attempt.infra is not None) == (1, 2, True)
+    attempt.finish(keep=False)
+    ended.close()
+
+
 def test_a_trial_is_made_once(make_run: Make, cancel: Cancel) -> None:
     run = make_run(retries={"agent": 1}, retry_forgeable=True, **LOCAL)
     agent = AgentConfig(name="a", command="exit 75", infra_exit_codes=(75,))

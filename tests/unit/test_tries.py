@@ -16,7 +16,7 @@ from pytest_rollout.outcome import Infra
 from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.store.journal import AttemptJournal
 from pytest_rollout.store.records import Earlier
-from pytest_rollout.tries import backoff, next_number, persist
+from pytest_rollout.tries import backoff, joined, next_number, persist
 
 STAGE = Infra(kind="stage", message="no room")
 PROVIDER = Infra(kind="provider", message="429")
@@ -125,6 +125,13 @@ def test_attempts_count_on_from_those_of_another_session(make: Make) -> None:
     attempt = made.persist(before=before)
     assert made.numbers == [3, 4], "what another session spent is not this one's"
     assert [each.attempt for each in attempt.earlier] == [2, 1, 3]
+
+
+def test_attempts_that_two_know_of() -> None:
+    first, second, third = (Earlier(attempt=number, kind="stage") for number in (1, 2, 3))
+    better = Earlier(attempt=2, kind="worker")
+    assert joined((third, second, first), (better,)) == (first, better, third)
+    assert joined((), ()) == ()
 
 
 def test_an_attempt_that_left_nothing_is_one_too(make: Make) -> None:

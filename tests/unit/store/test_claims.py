@@ -60,6 +60,13 @@ def test_what_was_given_back_is_begun_once_more(run: RunFolder) -> None:
     assert claims(run).take(TASK, 0) == twice
 
 
+def test_a_worker_that_died_before_it_claimed(run: RunFolder) -> None:
+    assert claims(run).give_back(TASK, 0, LOST)
+    assert claims(run).take(TASK, 0) == LOST
+    claims(run).close(TASK, 1)
+    assert claims(run).take(TASK, 1) is None
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_a_worker_that_is_faster_than_the_controller_waits(run: RunFolder, *, again: bool) -> None:
     assert claims(run).take(TASK, 0) == ()
