@@ -22,6 +22,7 @@ from pytest_rollout.bundle import (
     BundleRecord,
     Captured,
     Ended,
+    Finding,
     Identity,
     Pins,
     Times,
