@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from pytest_rollout.agents.protocol import LiveStage
     from pytest_rollout.errors import (
         AgentFailure,
+        AuthenticationError,
         CandidateError,
         CheckerError,
         ConfigError,
         EvaluatorError,
         EvidenceError,
         InfraError,
+        ProviderError,
         RolloutError,
     )
     from pytest_rollout.evidence import Bundle
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentFailure",
     "Archive",
+    "AuthenticationError",
     "Bundle",
     "CandidateError",
     "CheckerError",
@@ -39,6 +42,7 @@ __all__ = [
     "InfraError",
     "Limits",
     "LiveStage",
+    "ProviderError",
     "Reward",
     "RolloutError",
     "Task",
@@ -49,6 +53,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AgentFailure": "errors",
     "Archive": "task",
+    "AuthenticationError": "errors",
     "Bundle": "evidence",
     "CandidateError": "errors",
     "CheckerError": "errors",
@@ -59,6 +64,7 @@ _HOME = {
     "InfraError": "errors",
     "Limits": "limits",
     "LiveStage": "agents.protocol",
+    "ProviderError": "errors",
     "Reward": "reward",
     "RolloutError": "errors",
     "Task": "task",

@@ -226,7 +226,7 @@ class AuditReporting:
         lines = [head, *executor_lines(executor), *note_lines(self._plan)]
         return [self._run.redactor.text(line) for line in lines]
 
-    def crashed(self, node: str, report: pytest.TestReport) -> None:
+    def crashed(self, node: str, report: pytest.TestReport, sched: Any, *, ending: bool) -> None:
         """A worker died in an audit: its task stays without a verdict."""
 
     @pytest.hookimpl(tryfirst=True)

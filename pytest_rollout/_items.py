@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_rollout._marks import FIXTURES, MARKER, definitions, is_ours, marks
+from pytest_rollout._reruns import refuse_reruns
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.protocol import Agent
@@ -97,11 +98,7 @@ def plan_item(item: pytest.Item, run: Run, prepare: Prepare) -> RolloutItem:
             hint="Name 'bundle' as an argument of the test, or of a fixture of it; or move the marker off this test.",
         )
     _check_fixtures(item)
-    if item.config.getoption("reruns", None) or item.get_closest_marker("flaky") is not None:
-        raise ConfigError(
-            "a rollout is not run again by pytest-rerunfailures: a second try at a model's failure inflates its reward",
-            hint="Leave out --reruns and the marker 'flaky'; samples=N makes independent samples.",
-        )
+    refuse_reruns(item)
     merged = merge(marks(item))
     sampling = _sampling(item, merged)
     path = getattr(item, "path", Path(item.location[0]))

@@ -27,6 +27,7 @@ from pytest_rollout.report.terminal import check_lines, sections, status_word
 from pytest_rollout.run import Run
 from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.records import Result
+from pytest_rollout.tries import next_number
 
 __all__ = ["Judge"]
 
@@ -185,11 +186,13 @@ class Judge:
             verdict=verdict,
             attempt=state.attempt,
             reward=state.reward,
+            earlier=state.earlier,
         )
 
     def _unwritten(self, state: State, verdict: Verdict) -> Result:
         """A result whose records could not be written."""
-        sample = state.rollout.sample
+        sample, attempt = state.rollout.sample, state.attempt
+        earlier = state.earlier if attempt is None else attempt.earlier
         return result_of(
             state.task,
             rollout=rollout_id(self._run.name, state.task.id, sample),
@@ -197,6 +200,8 @@ class Judge:
             node=state.item.nodeid,
             agent=state.agent_name,
             verdict=verdict,
+            attempt=next_number(earlier) if attempt is None else attempt.number,
+            earlier=earlier,
         )
 
     def _tell(self, state: State, report: pytest.TestReport, error: BaseException | None) -> None:

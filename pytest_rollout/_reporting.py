@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pytest_rollout._breaker import Breaking
+from pytest_rollout._crashes import Crashes
 from pytest_rollout._endings import endings_of
+from pytest_rollout._preflight import preflight_lines
 from pytest_rollout._signals import Signals
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
@@ -69,6 +72,8 @@ class Reporting:
         self._notes: list[str] = []
         self._said: list[str] = []
         self._endings = endings_of(config, run)
+        self._breaking = Breaking(config, run)
+        self._crashes = Crashes(config, run, plan, cases=self._cases, add=self._add, attach=self._attach)
 
     def header(self, executor: ExecutorInfo | InfraError | None) -> list[str]:
         """What is going to run, below «collected N items»."""
@@ -85,7 +90,7 @@ class Reporting:
         lines += executor_lines(executor)
         for node, count in plan.multiplied.items():
             lines.append(f"rollout: the marker of {node} holds for every test in it: {count} agent runs")
-        lines += note_lines(plan)
+        lines += [*note_lines(plan), *preflight_lines(self._run, plan)]
         if executor is not None:
             lines.append(f"rollout: results in {shown_folder(self._config, self._run.folder.path)}")
             if self._run.reaped:
@@ -104,6 +109,7 @@ class Reporting:
         found = getattr(report, "rollout", None)
         if isinstance(found, dict):
             self._cases[found["rollout"]] = self._case(found, report)
+            self._breaking.note(found, report.nodeid)
 
     @staticmethod
     def _case(found: dict[str, Any], report: pytest.TestReport) -> CaseVerdict:
@@ -119,29 +125,9 @@ class Reporting:
             properties=tuple((name, value) for name, value in found["properties"]),
         )
 
-    def crashed(self, node: str, report: pytest.TestReport) -> None:
-        """A worker died in a test: infra ``worker``; a rollout that was scored before that keeps its score.
-
-        The report becomes that of a teardown: with that one a testcase of JUnit gets its properties.
-        """
-        planned = next((planned for planned in self._plan.rollouts if planned.node == node), None)
-        if planned is None:
-            return
-        said, case = str(report.longrepr), self._cases.get(planned.rollout)
-        known = next((r for r in load_results(self._run.folder).results if r.rollout == planned.rollout), None)
-        if known is not None and known.kind != "worker":  # that one says it itself
-            self._add(replace(known, amends=True, warnings=(f"{said}, after it was scored",)))
-        report.when, report.location = "teardown", (report.location[0], None, _domain(node))
-        if case is not None or (known is not None and known.outcome == "passed"):
-            report.outcome, report.longrepr = "passed", None
-        if case is not None:  # its own report came, and says more
-            report.user_properties.extend(case.properties)
-            return
-        acted = self._run.folder.attempt(planned.task, planned.sample, 1).exists()  # its agent may have a part in it
-        result = known or lost_result(planned, said, forgeable=acted)
-        if known is None:
-            self._add(result)
-        self._attach(report, result)
+    def crashed(self, node: str, report: pytest.TestReport, sched: Any, *, ending: bool) -> None:
+        """A worker died in a test."""
+        self._crashes.crashed(node, report, sched, ending=ending or self._signals.received is not None)
 
     def _attach(self, report: pytest.TestReport, result: Result) -> None:
         """Make a report that no worker made say what the result says."""
@@ -159,7 +145,7 @@ class Reporting:
         }
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        if "stopping after" in str(excinfo.value):
+        if "stopping after" in str(excinfo.value) or self._breaking.message:
             self._stopped_early = True
         else:
             self._interrupted = True
@@ -185,13 +171,16 @@ class Reporting:
 
     def _report_untold(self, *, lost: bool) -> None:
         """Report what was recorded as infra and never told of; ``lost``: also what has no result, made here."""
+        self._breaking.end()
         known = {result.rollout: result for result in load_results(self._run.folder).results}
         for planned in self._plan.rollouts:
             result = known.get(planned.rollout)
-            if planned.node in self._reported or (not lost if result is None else result.outcome != "infra"):
+            died = self._crashes.waiting.get(planned.rollout) if result is None else None
+            without = not lost and died is None
+            if planned.node in self._reported or (without if result is None else result.outcome != "infra"):
                 continue
             if result is None:
-                result = lost_result(planned, _LOST)
+                result = died or lost_result(planned, _LOST)
                 self._add(result)
             location = (planned.node.partition("::")[0], None, _domain(planned.node))
             report = pytest.TestReport(planned.node, location, {}, "failed", result.message, "teardown")
@@ -255,7 +244,7 @@ class Reporting:
             lost=[result.rollout for result in loaded.results if result.message == _LOST],
             folder=shown_folder(self._config, self._run.folder.path),
             notes=self._notes,
-            said=self._said,
+            said=[*([f"stopped: {self._breaking.message}"] if self._breaking.message else []), *self._said],
         )
         self._lines = [self._run.redactor.text(line) for line in lines]
         self._run.prune()

@@ -17,6 +17,7 @@ from pytest_rollout._audit import Auditing, reporting_of
 from pytest_rollout._items import RolloutItem, plan, plan_item, secrets_in_names, told
 from pytest_rollout._judge import Judge
 from pytest_rollout._marks import concerns_us
+from pytest_rollout._preflight import fly
 from pytest_rollout._redaction import Redaction
 from pytest_rollout._rescoring import select_stored
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
@@ -38,8 +39,9 @@ from pytest_rollout.marker import check_workspace, checked_task
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
-from pytest_rollout.run import Job, Run
+from pytest_rollout.run import Run
 from pytest_rollout.task import Archive, Folder, Git, Task
+from pytest_rollout.tries import joined
 
 __all__ = ["RolloutSession"]
 
@@ -70,10 +72,9 @@ class RolloutSession:
         """The run, from the settings of the controller; raises ConfigError."""
         if self._run is None:
             if self._worker is not None:
-                settings, name, worker = environment_of_worker(self._worker)
+                self._run = Run(*environment_of_worker(self._worker))
             else:
-                settings, name, worker = settings_of(self._config), new_run(datetime.now(UTC)), "main"
-            self._run = Run(settings, name, worker)
+                self._run = Run(settings_of(self._config), new_run(datetime.now(UTC)), "main")
         return self._run
 
     # -- after collection
@@ -178,6 +179,8 @@ class RolloutSession:
             self._config.add_cleanup(self.close)
             self._config.pluginmanager.register(self.signals, "rollout-signals")
             self.signals.install()
+        if run.settings.preflight and not self._only_shows and not run.settings.audit:
+            fly(self._config, run, planned)
         if self._worker is not None:
             self._config.pluginmanager.register(redaction, "rollout-redaction")
             return
@@ -226,13 +229,14 @@ class RolloutSession:
             raise FixtureError(error.message, hint=error.hint) from None
         cancel, future = Cancel(), Future[Attempt]()
         try:  # from before the thread starts: it may run while an interrupt comes in its start
-            in_thread(future, run.rollout, self._job(state), chosen, cancel)
+            in_thread(future, run.rollout, state.job(), chosen, cancel)
             while not wait([future], timeout=_TICK).done:  # an interrupt just before a wait does not end it
                 if self._waits is not None:
                     self._waits.look()
             state.attempt = future.result()
         except BaseException as error:
             if future.done() and future.exception() is error:
+                state.earlier = getattr(error, "earlier", state.earlier)
                 raise
             interrupted = isinstance(error, KeyboardInterrupt | pytest.exit.Exception)
             self._stop(state, future, cancel, interrupted=interrupted)
@@ -243,19 +247,6 @@ class RolloutSession:
             if future.done():
                 cancel.close()
         return state.hand_out()
-
-    @staticmethod
-    def _job(state: State) -> Job:
-        return Job(
-            task=state.task,
-            sample=state.rollout.sample,
-            node=state.item.nodeid,
-            suite=state.item.path.parent,
-            evaluator_revision=state.evaluator_revision,
-            audit=state.audit,
-            trial=state.trial,
-            stored=state.rollout.stored,
-        )
 
     def _take(self, state: State, task: Task, agent: Any) -> AgentConfig | Agent:
         """What the fixtures rollout_task and rollout_agent gave, checked as a marker's arguments are."""
@@ -303,9 +294,14 @@ class RolloutSession:
         if not self.knows(item):
             return
         state, run = self._state(item), self.run_of_session
+        why = run.folder.stopped() if self._worker is not None else ""
+        if why:  # another worker met what ends the run
+            state.left_alone, item.session.shouldstop = True, why
+            return
         if self._worker is not None and not isinstance(run.executor_info(), InfraError):
-            state.begun_before = not run.folder.claim(state.task.id, state.rollout.sample)
-        if state.begun_before:
+            earlier = run.claims.take(state.task.id, state.rollout.sample)
+            state.left_alone, state.earlier = earlier is None, joined(state.earlier, earlier or ())
+        if state.left_alone:
             return
         try:
             self.trials.learn(state)

@@ -61,9 +61,12 @@ def redactor_of_process() -> Redactor:
     return Redactor.of_process(os.environ, exists=os.path.exists)
 
 
-def environment_of_worker(workerinput: Mapping[str, Any]) -> tuple[Settings, str, str]:
-    """What the controller decided: the settings, the run's name, and this worker's; raises ConfigError as it did."""
+def environment_of_worker(workerinput: Mapping[str, Any]) -> tuple[Settings, str, str, str]:
+    """What the controller decided: settings, the names of the run, of this worker and of the session.
+
+    Raises ConfigError as it did.
+    """
     sent = workerinput["rollout"]
     if sent["refused"]:
         raise ConfigError(sent["refused"])
-    return Settings(**sent["settings"]), sent["run"], workerinput["workerid"]
+    return Settings(**sent["settings"]), sent["run"], workerinput["workerid"], sent["session"]

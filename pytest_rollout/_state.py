@@ -19,7 +19,8 @@ from pytest_rollout.lastresort import last_resort
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
-from pytest_rollout.store.records import Result
+from pytest_rollout.run import Job
+from pytest_rollout.store.records import Earlier, Result
 from pytest_rollout.task import Task
 
 __all__ = ["SKIPS", "State", "bounded", "place"]
@@ -41,10 +42,11 @@ class State:
         self.task: Task = rollout.task
         self.agent_name = rollout.agent_name
         self.attempt: Attempt | None = None
+        self.earlier: tuple[Earlier, ...] = ()  # attempts before the one that is made, or could not be made
         self.bundle: Bundle | None = None
         self.reward = Reward(failures=(pytest.fail.Exception,), through=SKIPS, render=self._render)
         self.in_phase = False
-        self.begun_before = False  # by a worker that died
+        self.left_alone = False  # a worker died with it, or the run was ended
         self.subtests: list[BaseException] = []
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -61,6 +63,20 @@ class State:
         """The task that the suite's own fixture gave."""
         self.task = task
         self.clock.allow(_seconds(task))
+
+    def job(self) -> Job:
+        """What is rolled out."""
+        return Job(
+            task=self.task,
+            sample=self.rollout.sample,
+            node=self.item.nodeid,
+            suite=self.item.path.parent,
+            evaluator_revision=self.evaluator_revision,
+            audit=self.audit,
+            trial=self.trial,
+            stored=self.rollout.stored,
+            earlier=self.earlier,
+        )
 
     def hand_out(self) -> Bundle:
         """The facade over the evidence; raises InfraError where the attempt measured nothing."""

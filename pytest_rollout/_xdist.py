@@ -6,6 +6,7 @@ are refused; so is ``--dist each``, which would run every agent once per worker.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -16,6 +17,7 @@ import pytest
 
 __all__ = ["Controller"]
 
+_UNMEASURED = 75
 _PATIENCE = 5.0  # seconds for workers to put their rollouts away
 
 
@@ -30,6 +32,7 @@ class Controller:
         self._waits: Any = None
         self._signals: Any = None
         self._workers: dict[Any, Any] = {}
+        self._died = 0
 
     # -- before workers collect
 
@@ -43,11 +46,11 @@ class Controller:
         from pytest_rollout._settings import new_run, settings_of
         from pytest_rollout.errors import ConfigError
 
-        run = new_run(datetime.now(UTC))
+        sent = {"run": new_run(datetime.now(UTC)), "session": os.urandom(8).hex()}
         try:
-            return {"run": run, "settings": settings_of(self._config).to_json(), "refused": ""}
+            return {**sent, "settings": settings_of(self._config).to_json(), "refused": ""}
         except ConfigError as error:
-            return {"run": run, "settings": {}, "refused": str(error)}
+            return {**sent, "settings": {}, "refused": str(error)}
 
     def _refusal(self, node: Any) -> str:
         if self._config.getoption("dist", "no") == "each":
@@ -66,6 +69,9 @@ class Controller:
         message = getattr(report, "rollout_usage", None)
         if message:
             raise pytest.UsageError(message)
+        message = getattr(report, "rollout_stop", None)
+        if message:
+            pytest.exit(message, returncode=_UNMEASURED)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Any) -> None:
@@ -91,7 +97,8 @@ class Controller:
 
         assert self._sent is not None
         try:
-            self._run = Run(Settings(**self._sent["settings"]), self._sent["run"], "controller")
+            sent = self._sent
+            self._run = Run(Settings(**sent["settings"]), sent["run"], "controller", sent["session"])
             self._run.prepare()
         except ConfigError as error:
             raise pytest.UsageError(f"rollout: {error}") from None
@@ -127,8 +134,9 @@ class Controller:
             self._workers[node] = process
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
+    def pytest_testnodedown(self, node: Any, error: Any) -> None:
         self._workers.pop(node, None)
+        self._died += error is not None
 
     def pytest_keyboard_interrupt(self) -> None:
         """Interrupt the workers, as the terminal does at Ctrl-C; pytest-xdist itself does so after five seconds."""
@@ -151,6 +159,13 @@ class Controller:
     # -- when a worker dies
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         if self._reporting is not None:
-            self._reporting.crashed(crashitem, report)
+            self._reporting.crashed(crashitem, report, sched, ending=self._is_ending())
+
+    def _is_ending(self) -> bool:
+        """Whether pytest-xdist begins no more tests: somebody stopped it, or too many workers died."""
+        option, controller = self._config.option, self._config.pluginmanager.get_plugin("dsession")
+        said, workers = getattr(option, "maxworkerrestart", None), getattr(option, "numprocesses", None)
+        most = int(said) if said is not None else workers * 4 if workers else None  # as pytest-xdist has it
+        return bool(getattr(controller, "shouldstop", False)) or (most is not None and self._died > most)

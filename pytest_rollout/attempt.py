@@ -29,13 +29,14 @@ from pytest_rollout.bundle import (
 )
 from pytest_rollout.capacity import Capacity, Places
 from pytest_rollout.enforced import controls_of
-from pytest_rollout.errors import ConfigError, InfraError
+from pytest_rollout.errors import AuthenticationError, ConfigError, InfraError, ProviderError
 from pytest_rollout.evaluation.evaluator import Evaluator
 from pytest_rollout.evaluation.trees import Trees
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.capture import Capture
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
 from pytest_rollout.executors.rungs import unmet
+from pytest_rollout.findings import dropped, held
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
@@ -46,7 +47,7 @@ from pytest_rollout.stage.reader import StageReader
 from pytest_rollout.stage.root import is_full
 from pytest_rollout.store.folder import write_record
 from pytest_rollout.store.journal import AttemptJournal, utc_now
-from pytest_rollout.store.records import Source
+from pytest_rollout.store.records import Earlier, Source
 
 __all__ = ["Attempt", "Request", "run_attempt"]
 
@@ -73,10 +74,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt:
-    """What came of an attempt. ``reader`` reads its stage, which is there until :meth:`finish`."""
+    """What came of an attempt, one of a rollout's. ``reader`` reads its stage, which is there until :meth:`finish`."""
 
     def __init__(self, folder: Path, journal: AttemptJournal, redactor: Redactor = FORMS) -> None:
         self.folder, self.journal, self.redactor = folder, journal, redactor
+        self.number = 1
+        self.earlier: tuple[Earlier, ...] = ()  # the attempts before it
+        self.notes: list[str] = []  # warnings of putting those away
         self.record: BundleRecord | None = None
         self.infra: Infra | None = None
         self.reader: StageReader | None = None
@@ -103,7 +107,7 @@ class Attempt:
 
     def finish(self, *, keep: bool) -> list[str]:
         """Keep or drop the stage, close the journal; returns warnings. May be called twice."""
-        warnings: list[str] = []
+        warnings, self.notes = self.notes, []
         executor, stage = self._executor, self._stage
         if self.evaluator is not None:
             self.evaluator.close()
@@ -155,10 +159,11 @@ def run_attempt(
     redactor.learn(request.episode.task.env)
     journal = AttemptJournal(folder / "journal.jsonl", redactor=redactor)
     attempt = Attempt(folder, journal, redactor)
+    attempt.number = request.episode.attempt
     try:
         task = request.episode.task
-        held = nullcontext() if capacity is None else capacity.held(task.pools, cancel, node=request.node)
-        with held as places:
+        place = nullcontext() if capacity is None else capacity.held(task.pools, cancel, node=request.node)
+        with place as places:
             _run(request, attempt, agent, executor, cancel, places)
     except InfraError as error:
         forgeable = error.forgeable or (attempt.acted and error.kind == "host")
@@ -171,7 +176,8 @@ def run_attempt(
         attempt.infra = Infra(kind=kind, message=clean_text(str(error)), forgeable=full and attempt.acted)
     if attempt.infra is not None:
         try:
-            journal.event("infra", kind=attempt.infra.kind, message=attempt.infra.message)
+            infra = attempt.infra
+            journal.event("infra", kind=infra.kind, message=infra.message, forgeable=infra.forgeable)
         except InfraError:
             pass
     return attempt
@@ -230,7 +236,7 @@ def _run(
         captured=(captured[0], captured[1]),
         times=Times(started=started, ended=utc_now(), duration=ended.duration, waited=attempt.waited),
         changes=collected.changes,
-        findings=(*ended.findings, *_dropped(captured), *_held(streams), *collected.findings, *broken),
+        findings=(*ended.findings, *dropped(captured), *held(streams), *collected.findings, *broken),
         invalid_actions=len(broken) if task.protect else None,
         warnings=(baseline.note,) if baseline.note else (),
     )
@@ -242,6 +248,9 @@ def _act(agent: Agent, live: LiveStage, cancel: Cancel) -> tuple[Ended, Infra | 
     """Let the agent act; what it shows of itself to be infrastructure comes back beside the evidence."""
     try:
         ended = agent.run(live)
+    except (ProviderError, AuthenticationError) as error:  # what the agent did before it stays
+        message, kind = clean_text(str(error)), error.kind
+        return live.finished(failure=message), Infra(kind=kind, message=message, forgeable=error.forgeable)  # type: ignore[arg-type]
     except InfraError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a callable agent raises is told, not lost
@@ -257,20 +266,6 @@ def _act(agent: Agent, live: LiveStage, cancel: Cancel) -> tuple[Ended, Infra | 
         message = f"exit code {ended.exit_code}: the agent's program, or one that it starts, is {meaning}"
         return ended, Infra(kind="spawn", message=message, forgeable=True)
     return ended, None
-
-
-def _dropped(captured: list[Captured]) -> list[Finding]:
-    return [
-        Finding(code="output.dropped", message=f"{stream.dropped} bytes of {stream.file} were dropped")
-        for stream in captured
-        if stream.dropped
-    ]
-
-
-def _held(streams: list[Capture]) -> list[Finding]:
-    """The secrets that were printed, by name."""
-    held = {stream.path.name: ", ".join(stream.secrets) for stream in streams if stream.secrets}
-    return [Finding(code="secret", message=f"{name} held {secrets}") for name, secrets in held.items()]
 
 
 def _record(

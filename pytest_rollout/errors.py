@@ -14,6 +14,8 @@
         ├── IsolationError       isolation   the machine refused to isolate
         ├── SpawnError           spawn       the agent's program was not started
         ├── AgentError           agent       the agent says, or shows, that it is broken itself
+        ├── ProviderError        provider    a model's provider failed, not the model: a callable agent raises it
+        ├── AuthenticationError  authentication  the provider refused the credentials; likewise
         ├── FixtureError         fixture     a fixture of the suite gave what can't be used
         ├── RecordingError       recording   evidence could not be recorded
         ├── HostError            host        the machine ran out of something
@@ -32,6 +34,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AgentError",
     "AgentFailure",
+    "AuthenticationError",
     "Cancelled",
     "CandidateError",
     "CheckerError",
@@ -42,6 +45,7 @@ __all__ = [
     "HostError",
     "InfraError",
     "IsolationError",
+    "ProviderError",
     "RecordingError",
     "RolloutError",
     "SelectorError",
@@ -102,10 +106,11 @@ class InfraError(RolloutError):
     """The harness failed, so nothing was measured.
 
     ``kind`` is one of the kinds of :data:`pytest_rollout.outcome.INFRA_KINDS`. ``forgeable`` is true
-    where the candidate could have brought the event about itself.
+    where the candidate could have brought the event about itself. ``earlier`` are the attempts before it.
     """
 
     kind: ClassVar[str] = "stage"
+    earlier: tuple[Any, ...] = ()
 
     def __init__(self, message: str, *, hint: str = "", forgeable: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -134,6 +139,18 @@ class AgentError(InfraError):
     """The agent is broken: it raised, or ended with an exit code that it declared for that."""
 
     kind = "agent"
+
+
+class ProviderError(InfraError):
+    """Raise it from a callable agent when the provider of its model failed: it is down, or limits the rate."""
+
+    kind = "provider"
+
+
+class AuthenticationError(InfraError):
+    """Raise it from a callable agent when a provider refused its credentials."""
+
+    kind = "authentication"
 
 
 class FixtureError(InfraError):

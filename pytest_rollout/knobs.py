@@ -38,6 +38,30 @@ KNOBS = (
     Knob("rung", "the one rung of isolation to try, 1 to 5 (default: the best that holds)", "--rollout-rung", "N"),
     Knob("keep", "stages to keep: failed (default; includes infra), all, none", "--rollout-keep", "WHICH"),
     Knob(
+        "retries",
+        "attempts after an infrastructure failure: a number, or by kind: stage=3, agent=1 (default: 1 or 0, by kind)",
+        "--rollout-retries",
+        "N",
+    ),
+    Knob(
+        "retry_forgeable",
+        "try also again what the candidate could have brought about itself",
+        "--rollout-retry-forgeable",
+        flag=True,
+    ),
+    Knob(
+        "max_infra",
+        "end the run after so many rollouts in a row with the same infrastructure failure (default: 10; 0: never)",
+        "--rollout-max-infra",
+        "N",
+    ),
+    Knob(
+        "preflight",
+        "before the first rollout: try a stage, doing nothing, and the preflight command of each agent",
+        "--rollout-preflight",
+        flag=True,
+    ),
+    Knob(
         "audit",
         "run no agent: try each task's checks on its oracle, on doing nothing and on forged work",
         "--rollout-audit",

@@ -23,6 +23,7 @@ InfraKind = Literal[
     "spawn",
     "agent",
     "provider",
+    "authentication",
     "recording",
     "host",
     "evaluator",

@@ -208,10 +208,10 @@ def _phase(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Leave a rollout alone that a worker died with: pytest-xdist told of it, and may hand it out once more."""
+    """Leave a rollout alone that a worker died with, and that pytest-xdist hands out, or of a run that ends."""
     session = active(item.config)
     known = session is not None and session.knows(item)
-    return True if session is not None and known and session.state(item).begun_before else None
+    return True if session is not None and known and session.state(item).left_alone else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

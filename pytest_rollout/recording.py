@@ -9,13 +9,12 @@ from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
 from pytest_rollout.store.journal import utc_now
-from pytest_rollout.store.records import Planned, Result, ScoreRecord
+from pytest_rollout.store.records import Earlier, Planned, Result, ScoreRecord
 from pytest_rollout.task import Task
 
 __all__ = ["lost_result", "news", "result_of", "score_of"]
 
 _MAX_MESSAGE = 4000
-_ATTEMPT = 1
 
 
 def score_of(
@@ -26,6 +25,7 @@ def score_of(
     verdict: Verdict,
     bundle: BundleRecord | None,
     reward: Reward,
+    attempt: int = 1,
     in_process: bool = False,
 ) -> ScoreRecord:
     """What ``score.json`` says of an attempt."""
@@ -33,7 +33,7 @@ def score_of(
         task=task.id,
         rollout=rollout,
         sample=sample,
-        attempt=_ATTEMPT,
+        attempt=attempt,
         outcome=verdict.outcome,
         kind=verdict.kind,
         forgeable=verdict.forgeable,
@@ -61,6 +61,8 @@ def result_of(
     verdict: Verdict,
     bundle: BundleRecord | None = None,
     folder: str | None = None,
+    attempt: int = 1,
+    earlier: tuple[Earlier, ...] = (),
     in_process: bool = False,
     metrics: Mapping[str, float] | None = None,
     warnings: tuple[str, ...] = (),
@@ -70,7 +72,7 @@ def result_of(
         rollout=rollout,
         task=task.id,
         sample=sample,
-        attempt=_ATTEMPT,
+        attempt=attempt,
         node=clean_text(node),
         agent=clean_text(agent),
         outcome=verdict.outcome,
@@ -85,6 +87,7 @@ def result_of(
         duration=bundle.times.duration if bundle is not None else None,
         waited=bundle.times.waited if bundle is not None else None,
         folder=folder,
+        earlier=earlier,
         tags=task.tags,
         split=task.split,
         samples=task.samples,
@@ -108,17 +111,27 @@ def news(bundle: BundleRecord | None, told: set[str]) -> tuple[str, ...]:
     return found
 
 
-def lost_result(planned: Planned, message: str, *, forgeable: bool = False) -> Result:
+def lost_result(
+    planned: Planned,
+    message: str,
+    *,
+    forgeable: bool = False,
+    attempt: int = 1,
+    earlier: tuple[Earlier, ...] = (),
+    folder: str | None = None,
+) -> Result:
     """The result of a rollout that nobody could judge, because its worker died: infra ``worker``."""
     return Result(
         rollout=planned.rollout,
         task=planned.task,
         sample=planned.sample,
-        attempt=_ATTEMPT,
+        attempt=attempt,
         node=planned.node,
         agent=planned.agent,
         tags=planned.tags,
         split=planned.split,
+        folder=folder,
+        earlier=earlier,
         outcome="infra",
         kind="worker",
         forgeable=forgeable,

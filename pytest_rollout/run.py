@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,14 +20,12 @@ import msgspec
 
 from pytest_rollout import __version__
 from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
-from pytest_rollout.agents.paths import is_below
 from pytest_rollout.agents.protocol import Agent, Episode
 from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
 from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.capacity import SLOTS, Capacity
-from pytest_rollout.errors import ConfigError, InfraError
-from pytest_rollout.executors.bwrap import FIXED_BINDS
+from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo
 from pytest_rollout.identity import rollout_id
@@ -36,18 +36,22 @@ from pytest_rollout.recording import news, result_of, score_of
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.rescoring.attempt import score_again
 from pytest_rollout.rescoring.stored import Stored, StoredRun, load_stored
+from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
+from pytest_rollout.shown import check_private
 from pytest_rollout.sources.prepare import prepared_source
 from pytest_rollout.stage.baseline import frozen
 from pytest_rollout.stage.holds import Holds
 from pytest_rollout.stage.kept import remove_kept
 from pytest_rollout.stage.root import SOURCES, StageRoot, default_root
+from pytest_rollout.store.claims import Claims
 from pytest_rollout.store.facts import FactsFolder
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages, write_record
 from pytest_rollout.store.journal import ResultsJournal, utc_now
-from pytest_rollout.store.records import Plan, Result, RunRecord, SourceRun
+from pytest_rollout.store.records import Earlier, Plan, Result, RunRecord, SourceRun
 from pytest_rollout.task import Archive, Folder, Git, Task
+from pytest_rollout.tries import backoff, next_number, persist
 
 __all__ = ["Job", "Run"]
 
@@ -56,7 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is rolled out: a sample of a task, for the test ``node`` in the folder ``suite``.
 
     ``trial`` names a trial of the task's checks, which is not recorded as a rollout. ``stored`` is what is scored
-    again: then no agent runs.
+    again: then no agent runs. ``earlier`` are the attempts at the sample that there were before.
     """
 
     task: Task
@@ -67,26 +71,29 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditVerdict | None = None
     trial: str | None = None
     stored: Stored | None = None
+    earlier: tuple[Earlier, ...] = ()
 
 
 class Run:
-    """``name`` is the run's id; ``worker`` names this process in it (``main``, ``gw0`` …)."""
+    """``name`` is the run's id; ``worker`` names this process in it (``main``, ``gw0`` …), ``session`` pytest's."""
 
-    def __init__(self, settings: Settings, name: str, worker: str) -> None:
+    def __init__(self, settings: Settings, name: str, worker: str, session: str = "main") -> None:
         self.settings, self.name, self.worker = settings, name, worker
         self.results = ResultsFolder(Path(settings.dir), "audits" if settings.audit else "runs")
         self.redactor = Redactor.of_process(os.environ, named=settings.redact, exists=os.path.exists)
         self.facts = FactsFolder(self.results, self.redactor)
         self.folder = RunFolder(self.results.runs / name)
+        self.claims = Claims(self.folder, session)
         self.named = load_config(Path(settings.config), must_exist=settings.config_given)
         self.reaped = 0
-        self._isolation = Isolation(settings, self.folder.path, self.redactor)
+        self.isolation = Isolation(settings, self.folder.path, self.redactor)
         self._root: StageRoot | None = None
         self._agents: dict[str, Agent] = {}
         self._journal: ResultsJournal | None = None
         self._told: set[str] = set()
         self._holds = Holds(self.stage_root)
         sizes = {**settings.pools, **({SLOTS: settings.slots} if settings.slots is not None else {})}
+        self.backoff: Callable[[int], float] = lambda retry: backoff(retry, random.random)  # seconds before a retry
         self.waits = self.folder.path / "waiting" if sizes else None  # where long waits for a place are told
         slots = self.stage_root / "slots"
         self._capacity = Capacity(slots, sizes, run=name, worker=worker, notices=self.waits) if sizes else None
@@ -116,20 +123,10 @@ class Run:
         """
         if self.settings.executor == "local":
             return
-        shown = dict.fromkeys(FIXED_BINDS, "the sandbox shows it to every agent")
-        for agent in agents:
-            for bind in getattr(agent, "binds", ()):
-                shown.setdefault(bind.source, f"agent {getattr(agent, 'name', '?')!r} names it in 'paths'")
         private = [(path, "the suite") for path in sorted(files)]
         private += [(path, "what the evaluator keeps hidden") for path in sorted(hidden)]
         private += [(self.results.path, "the folder of the results"), (self.stage_root, "the stage root")]
-        for folder, why in shown.items():
-            for path, what in private:
-                if is_below(path, folder):
-                    raise ConfigError(
-                        f"{what} ({path}) lies under {folder}, which an agent could read: {why}",
-                        hint="Move it elsewhere, or bind a narrower folder.",
-                    )
+        check_private(private, agents)
 
     def prepare(self, *, reap: bool = True) -> None:
         """Take the stage root and see that results can be written; raises ConfigError.
@@ -166,7 +163,7 @@ class Run:
     def executor(self) -> Executor:
         """The executor, made and probed when first asked for; raises the same InfraError every time."""
         assert self._root is not None
-        return self._isolation.executor(self._root)
+        return self.isolation.executor(self._root)
 
     def executor_info(self) -> ExecutorInfo | InfraError:
         """What the executor is, or why there is none."""
@@ -186,21 +183,38 @@ class Run:
         return self._agents[chosen.name]
 
     def rollout(self, job: Job, agent: AgentConfig | Agent, cancel: Cancel) -> Attempt:
-        """Make one attempt at one sample, or a trial of its checks.
+        """Make attempts at one sample until one is measured or may not be followed; or one trial of its checks.
 
-        Raises InfraError where nothing could be recorded of it.
+        Raises InfraError where nothing could be recorded of the last one.
         """
         self.redactor.learn(os.environ)  # a suite may have added to it
-        rollout = rollout_id(self.name, job.task.id, job.sample)
         executor = self.executor()
-        self._isolation.check(job.task, executor.info)
-        ready = self.ready_agent(agent)
-        number = 1 if job.stored is None else job.stored.result.attempt
+        self.isolation.check(job.task, executor.info)  # what these two refuse once, they refuse to the end
+        if job.trial is not None:
+            return self._attempt(job, agent, cancel, 1)
+        if job.stored is not None:
+            return self._attempt(job, agent, cancel, job.stored.result.attempt)
+        return persist(
+            job.earlier,
+            lambda number: self._attempt(job, agent, cancel, number),
+            self.retry_policy,
+            pause=lambda retry: cancel.wait(self.backoff(retry)),
+            put_away=lambda attempt: attempt.finish(keep=self._keeps_infra(attempt)),
+            relative=lambda attempt: self.folder.relative(attempt.folder),
+        )
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """Which infrastructure failures are followed by another attempt."""
+        return RetryPolicy(retries=self.settings.retries, forgeable=self.settings.retry_forgeable)
+
+    def _attempt(self, job: Job, agent: AgentConfig | Agent, cancel: Cancel, number: int) -> Attempt:
+        executor, ready = self.executor(), self.ready_agent(agent)
         if job.trial is None:
             folder = self.folder.new_attempt(job.task.id, job.sample, number)
         else:
             folder = self.folder.new_trial(job.task.id, job.sample, f"{job.trial}-{self.worker}")
-        seed = job.task.seed + job.sample
+        rollout, seed = rollout_id(self.name, job.task.id, job.sample), job.task.seed + job.sample
         episode = Episode(rollout=rollout, task=job.task, sample=job.sample, attempt=number, seed=seed)
         request = Request(
             run=self.name,
@@ -258,6 +272,11 @@ class Run:
             return verdict is None or verdict.outcome != "passed"
         return self.settings.keep == "all"
 
+    def _keeps_infra(self, attempt: Attempt) -> bool:
+        """Whether the stage of an attempt that another one follows is kept."""
+        assert attempt.infra is not None
+        return self.keeps(Verdict(outcome="infra", kind=attempt.infra.kind))
+
     def record(
         self,
         *,
@@ -268,11 +287,17 @@ class Run:
         verdict: Verdict,
         attempt: Attempt | None,
         reward: Reward,
+        earlier: tuple[Earlier, ...] = (),
     ) -> Result:
-        """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError."""
+        """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError.
+
+        ``earlier`` are the attempts before, where there is no ``attempt`` that knows them.
+        """
         bundle = attempt.record if attempt is not None else None
         rollout = rollout_id(self.name, task.id, sample)
         folder, in_process = None, attempt is not None and attempt.judged_in_process
+        earlier = attempt.earlier if attempt is not None else earlier
+        number = attempt.number if attempt is not None else next_number(earlier)
         if attempt is not None:
             attempt.journal.event("scored", outcome=verdict.outcome, reward=verdict.reward)
             score = score_of(
@@ -282,6 +307,7 @@ class Run:
                 verdict=verdict,
                 bundle=bundle,
                 reward=reward,
+                attempt=number,
                 in_process=in_process,
             )
             write_record(attempt.folder / "score.json", score, redactor=self.redactor)
@@ -295,6 +321,8 @@ class Run:
             verdict=verdict,
             bundle=bundle,
             folder=folder,
+            attempt=number,
+            earlier=earlier,
             in_process=in_process,
             metrics=reward.metrics,
             warnings=news(bundle, self._told),

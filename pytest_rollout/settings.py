@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.plain import clean_text, nearest
+from pytest_rollout.retries import DEFAULT_RETRIES, read_retries
 
 __all__ = ["Settings", "resolve"]
 
@@ -26,6 +27,7 @@ CONTROLS = ("auto", "none")
 _OF_AGENTS = ("agent", "samples", "pin", "audit", "slots", "retries", "retry_forgeable", "resume", "preflight")
 GITHUBS = ("auto", "none")
 _MOST = 1_000_000
+_MAX_INFRA = 10
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -61,6 +63,10 @@ class Settings:
     gate_from: Literal["command line", "ini"] = "ini"
     gate_untrusted: bool = False
     rescore: str | None = None
+    retries: dict[str, int] = field(default_factory=lambda: dict(DEFAULT_RETRIES))
+    retry_forgeable: bool = False
+    max_infra: int = _MAX_INFRA
+    preflight: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -87,6 +93,7 @@ def resolve(
     audit_repeats, _ = given.count("audit_repeats", least=1)
     slots, _ = given.count("slots", least=1)
     gate, gate_from = given.lines("gate")
+    max_infra, max_infra_from = given.count("max_infra", least=0)
     return Settings(
         agent=agent,
         agent_from=agent_from,
@@ -115,6 +122,10 @@ def resolve(
         gate_from=gate_from,
         gate_untrusted=bool(options.get("gate_untrusted")),
         rescore=given.rescored(),
+        retries=given.retries(),
+        retry_forgeable=bool(options.get("retry_forgeable")),
+        max_infra=(max_infra or 0) if max_infra_from else _MAX_INFRA,
+        preflight=bool(options.get("preflight")),
     )
 
 
@@ -128,7 +139,8 @@ class _Given:
         """The text that was given, and a word for where; ``(None, "")`` where it was not."""
         if self._options.get(name) == "":
             raise ConfigError(f"--rollout-{name}: the value is empty")
-        for source, prefix in ((self._options, f"--rollout-{name}"), (self._ini, f"rollout_{name} in the ini file")):
+        option = f"--rollout-{name.replace('_', '-')}"
+        for source, prefix in ((self._options, option), (self._ini, f"rollout_{name} in the ini file")):
             value = source.get(name)
             if value is not None and value != "" and value != []:
                 text = str(value).strip()
@@ -203,6 +215,14 @@ class _Given:
             raise ConfigError(f"--rollout-{name}: the value is empty")
         found = [str(item).strip() for item in given or lines]
         return [item for item in found if item], "command line" if given else "ini"
+
+    def retries(self) -> dict[str, int]:
+        """Retries by kind: what the command line says, over what the ini file says, over the defaults."""
+        said = [(self._ini.get("retries"), "rollout_retries in the ini file")]
+        said += [(self._options.get("retries"), "--rollout-retries")]
+        if self._options.get("retries") == "":
+            raise ConfigError("--rollout-retries: the value is empty")
+        return read_retries([(str(text).strip(), where) for text, where in said if text is not None and text != ""])
 
     def variables(self, name: str) -> list[str]:
         """Names of variables, any number a line."""

@@ -32,11 +32,13 @@ _MOST = 2**63
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One ``[agents.NAME]`` table, checked. ``version`` is the command that prints the version."""
+    """One ``[agents.NAME]`` table, checked. ``version`` is the command that prints the version,
+    ``preflight`` one that fails where the agent would."""
 
     name: str
     command: tuple[str, ...] | str
     version: tuple[str, ...] | str | None = None
+    preflight: tuple[str, ...] | str | None = None
     binds: tuple[Bind, ...] = ()
     env: tuple[str, ...] = ()
     infra_exit_codes: tuple[int, ...] = ()
@@ -55,7 +57,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_KEYS = ("command", "version", "paths", "env", "infra_exit_codes", "pins")
+_KEYS = ("command", "version", "preflight", "paths", "env", "infra_exit_codes", "pins")
 
 
 def load_config(path: Path, *, must_exist: bool) -> Mapping[str, AgentConfig]:
@@ -124,7 +126,7 @@ def _check_table(name: str, table: dict[str, Any], path: Path) -> None:
     if "command" not in table:
         raise ConfigError(f"{where}: 'command' is missing")
     _texts(table, "paths", where)
-    for key in ("command", "version"):
+    for key in ("command", "version", "preflight"):
         if key in table:
             _words(table[key], f"{where} {key}")
     _names(table, where)
@@ -138,7 +140,11 @@ def _read_agent(name: str, table: dict[str, Any], path: Path) -> AgentConfig:
     return AgentConfig(
         name=name,
         command=_command(table["command"], f"{where} command", binds, path.parent),
-        version=_command(table["version"], f"{where} version", binds, path.parent) if "version" in table else None,
+        **{
+            key: _command(table[key], f"{where} {key}", binds, path.parent)
+            for key in ("version", "preflight")
+            if key in table
+        },
         binds=binds,
         env=_names(table, where),
         infra_exit_codes=_codes(table, where),

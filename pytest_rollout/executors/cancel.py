@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from contextlib import suppress
 
@@ -24,6 +25,12 @@ class Cancel:
             if self._read >= 0:
                 with suppress(BlockingIOError):
                     os.write(self._write, b"x")  # every time: an interrupt may have come before it
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it is set; whether it is."""
+        with suppress(ValueError, OSError):  # it was closed
+            return self.is_set or bool(select.select([self._read], [], [], seconds)[0])
+        return self.is_set
 
     def fileno(self) -> int:
         """The descriptor to wait on."""

@@ -134,6 +134,7 @@ def closing_block(
     if len(infra):
         line += f" ({len(infra)} unmeasured)"
     lines.append(line)
+    lines += _tried_again(results)
     ends = Counter(result.termination for result in results if result.termination and result.reward is not None)
     del ends["completed"]
     if ends:
@@ -165,6 +166,16 @@ def _reach(results: Sequence[Result]) -> str:
     if found is None or not found.error or found.interval is None:
         return ""
     return f" ± {(found.interval.high - found.interval.low) / 2:.2g} (95 %, {found.count} tasks)"
+
+
+def _tried_again(results: Sequence[Result]) -> list[str]:
+    """How many rollouts needed more than one attempt, and why."""
+    again = [result for result in results if result.earlier]
+    if not again:
+        return []
+    kinds = Counter(f"{each.kind}{' (forgeable)' if each.forgeable else ''}" for r in again for each in r.earlier)
+    why = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    return [f"more than one attempt: {plural(len(again), 'rollout')}, after infra: {why}"]
 
 
 def _about_checks(results: Sequence[Result]) -> list[str]:

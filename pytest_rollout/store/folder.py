@@ -7,6 +7,7 @@
       runs/<run>/
         run.json  plan.json  lock
         results/<worker>.jsonl
+        claims/  stop  preflight/  preflight.json
         rollouts/<task folder>/s0/a1/           bundle.json  score.json  journal.jsonl  stdout  stderr  changes/
 """
 
@@ -33,6 +34,7 @@ from pytest_rollout.stage.removal import remove_tree
 __all__ = ["ResultsFolder", "RunFolder", "kept_stages", "read_record", "write_record"]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+_STARTED = b'"event":"started"'
 _RUN = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ-[0-9a-f]{8}")
 
 
@@ -93,18 +95,19 @@ class RunFolder:
         """The folder of one attempt, as a path; see :meth:`new_attempt`."""
         return self.path / "rollouts" / task_folder(task) / f"s{sample}" / f"a{attempt}"
 
-    def claim(self, task: str, sample: int) -> bool:
-        """Whether this process is the first of the run to begin a sample; also where that can't be known."""
-        place = self.attempt(task, sample, 1).parent
-        try:
-            os.stat(self.path)  # a run that somebody removed is not begun again
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.mkdir()
-        except FileExistsError:
-            return not place.is_dir()
-        except OSError:
-            return True
-        return True
+    def attempts(self, task: str, sample: int) -> list[int]:
+        """The numbers of the attempts that were begun, in their order."""
+        with suppress(OSError):
+            names = [entry.name for entry in self.attempt(task, sample, 1).parent.iterdir()]
+            return sorted(int(name[1:]) for name in names if name[:1] == "a" and name[1:].isdecimal())
+        return []
+
+    def acted(self, task: str, sample: int, attempt: int) -> bool:
+        """Whether an attempt's journal says that its agent was started."""
+        with suppress(OSError):
+            journal = self.attempt(task, sample, attempt) / "journal.jsonl"
+            return any(_STARTED in line for line in journal.read_bytes().splitlines())
+        return False
 
     def new_attempt(self, task: str, sample: int, attempt: int) -> Path:
         """Make the folder of an attempt, in a run that was opened; raises RecordingError or HostError."""
@@ -113,6 +116,10 @@ class RunFolder:
     def new_trial(self, task: str, sample: int, name: str) -> Path:
         """Make the folder of a trial of a task's checks, which is no rollout; raises as :meth:`new_attempt` does."""
         return self._new(self.path / "trials" / task_folder(task) / f"s{sample}" / name)
+
+    def new_preflight(self, name: str) -> Path:
+        """Make the folder of a try before the first rollout; raises as :meth:`new_attempt` does."""
+        return self._new(self.path / "preflight" / name)
 
     def _new(self, path: Path) -> Path:
         try:
@@ -127,6 +134,17 @@ class RunFolder:
         for folder in (self.path.parent.parent, self.path.parent, self.path, self.results):
             with suppress(OSError):
                 os.chmod(folder, os.stat(folder).st_mode & 0o7777 | 0o700)
+
+    def stop(self, why: str) -> None:
+        """Tell every process of the run that it begins no more rollouts."""
+        with suppress(OSError):
+            (self.path / "stop").write_text(why, encoding="utf-8")
+
+    def stopped(self) -> str:
+        """Why no more rollouts are begun, or nothing."""
+        with suppress(OSError):
+            return (self.path / "stop").read_text(encoding="utf-8", errors="replace")
+        return ""
 
     def relative(self, path: Path) -> str:
         """A path of this run as it is written into records."""

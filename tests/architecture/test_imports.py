@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                 "outcome",
             ),
             *("reward", "control", "bodylimit", "lastresort", "processes", "apart", "redaction"),
+            *("retries", "breaker"),
         ),
         (),
     ),
@@ -66,10 +67,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # A candidate's work against checks, in sandboxes of their own.
     "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
     # What was asked for, beside what was in force.
-    "enforced": (("enforced",), ("values", "executors")),
+    "enforced": (("enforced", "findings"), ("values", "executors")),
     # Task, agent and executor make a bundle, with a way to judge it.
     "attempt": (
-        ("attempt",),
+        ("attempt", "tries"),
         ("values", "stage", "executors", "capacity", "agents", "evaluation", "enforced", "store"),
     ),
     # What right, forged and spoilt work scores.
@@ -91,14 +92,18 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "recording": (("recording",), ("values", "store")),
     # Which rung of isolation a run has.
     "isolation": (("isolation",), ("values", "settings", "stage", "executors", "store")),
+    # What agents are shown must not hold anything private.
+    "shown": (("shown",), ("values", "executors", "agents")),
     # A session's settings, folder, agents and executor.
     "run": (
         ("run",),
         (
             *("values", "settings", "sources", "stage", "executors", "capacity", "agents", "store", "attempt"),
-            *("recording", "rescoring", "isolation"),
+            *("recording", "rescoring", "isolation", "shown"),
         ),
     ),
+    # Whether the first rollout is worth its price.
+    "preflight": (("preflight",), ("values", "executors", "agents", "store", "attempt", "run")),
     # A command in a view of what a rollout left.
     "inspection": (("inspection",), ("values", "stage", "executors", "agents")),
     # How well a machine isolates, and what to do about it.
@@ -115,7 +120,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "decisions", "report", "rescoring", "recording", "run", "capacity"),
+            *("audit", "decisions", "report", "rescoring", "recording", "run", "capacity", "preflight"),
         ),
     ),
 }

@@ -91,6 +91,7 @@ def properties() -> set[str]:
         termination="completed",
         trusted=True,
         folder="f",
+        earlier=(records.Earlier(attempt=1, kind="stage"),),
         tags=("a", "b"),
         split="held-out",
         evaluator_revision="e",

@@ -130,7 +130,7 @@ def test_no_agent(suite: Suite) -> None:
         ("[agent.x]\ncommand = 'true'", "unknown key 'agent'; valid: agents. Did you mean 'agents'?"),
         (
             "[agents.x]\ncomand = 'true'",
-            "[agents.x]: unknown key 'comand'; valid: command, version, paths, env, infra_exit_codes, pins."
+            "[agents.x]: unknown key 'comand'; valid: command, version, preflight, paths, env, infra_exit_codes, pins."
             " Did you mean 'command'?",
         ),
         ("[agents.x]\nenv = ['A']", "[agents.x]: 'command' is missing"),

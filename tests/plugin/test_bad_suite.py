@@ -353,9 +353,9 @@ def test_a_suite_without_the_marker_may_use_our_names(suite: Suite) -> None:
 
 
 RERUNS = (
-    "test_suite.py::test_it: a rollout is not run again by pytest-rerunfailures: "
+    "test_suite.py::test_it: a rollout is not run again by another plugin, as {} asks: "
     "a second try at a model's failure inflates its reward\n"
-    "Leave out --reruns and the marker 'flaky'; samples=N makes independent samples."
+    "Leave that out. --rollout-retries tries infrastructure again; samples=N makes independent samples."
 )
 
 
@@ -372,6 +372,6 @@ def test_reruns_are_refused(suite: Suite) -> None:
             """
         }
     )
-    assert attempt(suite, args=["--reruns", "2"]) == refused(RERUNS)
+    assert attempt(suite, args=["--reruns", "2"]) == refused(RERUNS.format("--reruns"))
     flaky = GOOD.replace("    @pytest.mark.rollout", "    @pytest.mark.flaky(reruns=2)\n    @pytest.mark.rollout")
-    assert attempt(suite, flaky) == refused(RERUNS)
+    assert attempt(suite, flaky) == refused(RERUNS.format("the marker 'flaky'"))

@@ -26,10 +26,12 @@ from pytest_rollout.bundle import BundleRecord, Captured, Control, Ended, Findin
 from pytest_rollout.errors import (
     AgentError,
     AgentFailure,
+    AuthenticationError,
     Cancelled,
     ConfigError,
     HostError,
     IsolationError,
+    ProviderError,
     RecordingError,
     SpawnError,
     StageError,
@@ -513,7 +515,8 @@ def test_kinds(bench: Bench, make_fake: Callable[..., FakeExecutor], step: str, 
     attempt = bench.run("true", fake)
     assert attempt.infra == infra
     assert attempt.record is None
-    assert events(attempt)[-1] == {"event": "infra", "kind": infra.kind, "message": infra.message}
+    said = {"kind": infra.kind, "message": infra.message, "forgeable": infra.forgeable}
+    assert events(attempt)[-1] == {"event": "infra", **said}
     assert attempt.finish(keep=False) == []
     assert fake.calls[-1] == (step if step in ("prepare", "provision") else "drop")
 
@@ -822,6 +825,24 @@ def test_an_agent_failure_is_the_agents(bench: Bench, lab: Lab) -> None:
     assert attempt.infra is None
     assert (found.exit_code, found.signal, found.termination) == (1, None, "exit_code")
     assert found.findings == (Finding(code="agent.failure", message="it gave up \\udcff\nask again"),)
+    assert changes(attempt) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("error", "infra"),
+    [
+        (ProviderError("429"), Infra(kind="provider", message="429")),
+        (ProviderError("429", forgeable=True), Infra(kind="provider", message="429", forgeable=True)),
+        (AuthenticationError("401", hint="log in"), Infra(kind="authentication", message="401\nlog in")),
+    ],
+)
+def test_what_a_provider_did_keeps_the_evidence(bench: Bench, lab: Lab, error: Exception, infra: Infra) -> None:
+    def act(stage: LiveStage) -> None:
+        stage.run("echo x > a.txt")
+        raise error
+
+    attempt = bench.run(act, lab.executor)
+    assert attempt.infra == infra
     assert changes(attempt) == ["a.txt"]
 
 

@@ -34,6 +34,10 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-gate",
         "--rollout-gate-untrusted",
         "--rollout-rescore",
+        "--rollout-retries",
+        "--rollout-retry-forgeable",
+        "--rollout-max-infra",
+        "--rollout-preflight",
     }
     assert {knob.name for knob in KNOBS if knob.option is None} == {
         "stage_root",
@@ -44,7 +48,7 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "redact",
     }
     assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "gate", "redact"]
-    assert [knob.name for knob in KNOBS if knob.flag] == ["audit", "gate_untrusted"]
+    assert [knob.name for knob in KNOBS if knob.flag] == ["retry_forgeable", "preflight", "audit", "gate_untrusted"]
     assert [knob.name for knob in KNOBS if knob.once] == ["rescore"]
 
 

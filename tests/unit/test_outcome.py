@@ -197,7 +197,7 @@ def test_without_a_body_and_without_a_reason_a_fixture_failed() -> None:
 
 def test_the_kinds_are_those_of_the_type() -> None:
     assert get_args(InfraKind) == INFRA_KINDS
-    assert len(set(INFRA_KINDS)) == 12
+    assert len(set(INFRA_KINDS)) == 13
 
 
 def test_what_a_limit_or_a_budget_ended_is_truncated() -> None:

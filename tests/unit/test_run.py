@@ -32,7 +32,7 @@ from pytest_rollout.run import Job, Run
 from pytest_rollout.settings import Settings
 from pytest_rollout.store.folder import read_record
 from pytest_rollout.store.load import load_plan, load_results
-from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, ScoreRecord
+from pytest_rollout.store.records import Earlier, Plan, Planned, Result, RunRecord, ScoreRecord
 from pytest_rollout.task import Folder, Task
 
 ROOT = os.geteuid() == 0
@@ -456,6 +456,62 @@ def test_a_rollout_has_its_ids_and_its_seed(make_run: Make, cancel: Cancel) -> N
     attempt.finish(keep=False)
 
 
+@pytest.mark.parametrize(("keep", "kept"), [("failed", True), ("none", False)])
+def test_an_attempt_after_infrastructure_starts_anew(make_run: Make, cancel: Cancel, keep: str, kept: bool) -> None:
+    """The second attempt finds nothing of the first, whose evidence, cost and stage are kept as a failure's are."""
+    run = make_run(keep=keep, retries={"agent": 1}, retry_forgeable=True)
+    pauses: list[int] = []
+    run.backoff = lambda retry: pauses.append(retry) or 0.0  # type: ignore[func-returns-value]
+    command = "test -f m && echo ok > out; touch m; echo $ROLLOUT_ATTEMPT > number; exit 75"
+    attempt = run.rollout(job(), AgentConfig(name="a", command=command, infra_exit_codes=(75,)), cancel)
+    assert (attempt.number, pauses) == (2, [1])
+    folders = [run.folder.attempt(TASK.id, 0, number) for number in (1, 2)]
+    assert attempt.folder == folders[1]
+    for number, folder in enumerate(folders, 1):
+        record = read_record(folder / "bundle.json", BundleRecord)
+        assert record.identity.attempt == number
+        assert [change.path for change in record.changes] == ["m", "number"]
+        assert (folder / "changes" / "number").read_text() == f"{number}\n"
+    first = read_record(folders[0] / "bundle.json", BundleRecord)
+    (earlier,) = attempt.earlier
+    assert (earlier.attempt, earlier.kind, earlier.forgeable, earlier.usage) == (1, "agent", True, first.usage)
+    assert earlier.folder == run.folder.relative(folders[0])
+    assert (first.stage is not None and Path(first.stage).is_dir()) is kept
+    assert not (folders[0] / "score.json").exists()
+    infra = Verdict(outcome="infra", kind="agent", type="infra.agent")
+    result = run.record(task=TASK, sample=0, node="n", agent="a", verdict=infra, attempt=attempt, reward=Reward())
+    assert (result.attempt, result.earlier) == (2, attempt.earlier)
+    assert read_record(folders[1] / "score.json", ScoreRecord).attempt == 2
+    attempt.finish(keep=False)
+
+
+def test_no_place_is_held_while_a_retry_waits(make_run: Make, cancel: Cancel) -> None:
+    run = make_run(retries={"agent": 1}, retry_forgeable=True, slots=1, **LOCAL)
+    ended = Cancel()
+    ended.set()  # whoever does not get a place at once gets none
+    places: list[float] = []
+
+    def backoff(retry: int) -> float:
+        assert run._capacity is not None
+        with run._capacity.held((), ended) as held:
+            places.append(held.waited)
+        return 0.0
+
+    run.backoff = backoff
+    attempt = run.rollout(job(), AgentConfig(name="a", command="exit 75", infra_exit_codes=(75,)), cancel)
+    assert (len(places), attempt.number, attempt.infra is not None) == (1, 2, True)
+    attempt.finish(keep=False)
+    ended.close()
+
+
+def test_a_trial_is_made_once(make_run: Make, cancel: Cancel) -> None:
+    run = make_run(retries={"agent": 1}, retry_forgeable=True, **LOCAL)
+    agent = AgentConfig(name="a", command="exit 75", infra_exit_codes=(75,))
+    attempt = run.rollout(job(trial="noop"), agent, cancel)
+    assert (attempt.infra is not None, attempt.earlier) == (True, ())
+    attempt.finish(keep=False)
+
+
 def test_what_is_recorded(make_run: Make, cancel: Cancel) -> None:
     run = make_run(worker="gw1", **LOCAL)
     attempt = run.rollout(job(evaluator_revision="sha256:22", audit="weak"), NoopAgent(), cancel)
@@ -517,6 +573,12 @@ def test_an_audit_has_a_folder_of_its_own(make_run: Make) -> None:
 def test_a_rollout_without_an_attempt_is_a_line(make_run: Make) -> None:
     run = make_run(**LOCAL)
     verdict = Verdict(outcome="infra", kind="fixture", type="infra.fixture", message="broken")
+    before = (Earlier(attempt=1, kind="stage"),)
+    late = run.record(
+        task=TASK, sample=1, node="n", agent="a", verdict=verdict, attempt=None, reward=Reward(), earlier=before
+    )
+    assert (late.attempt, late.earlier) == (2, before)
+    run.folder.results.joinpath("main.jsonl").write_bytes(b"")
     result = run.record(task=TASK, sample=0, node="n", agent="a", verdict=verdict, attempt=None, reward=Reward())
     assert (result.folder, result.termination, result.kind) == (None, None, "fixture")
     assert load_results(run.folder).results == (result,)

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.knobs import KNOBS
+from pytest_rollout.retries import DEFAULT_RETRIES
 from pytest_rollout.settings import Settings, resolve
 
 ROOT, INVOKED, INI = Path("/proj"), Path("/proj/here"), Path("/proj/ini")
@@ -82,6 +83,10 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ),
     ("gate_untrusted", True, {"gate_untrusted": True}),
     ("rescore", "last", {"rescore": "last"}),
+    ("retries", "0, agent=2", {"retries": {**dict.fromkeys(DEFAULT_RETRIES, 0), "agent": 2}}),
+    ("retry_forgeable", True, {"retry_forgeable": True}),
+    ("max_infra", "0", {"max_infra": 0}),
+    ("preflight", True, {"preflight": True}),
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
@@ -100,6 +105,8 @@ FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("controls", "none", {"controls": "none"}),
     ("github", "none", {"github": "none"}),
     ("slots", "8", {"slots": 8}),
+    ("retries", "stage = 3\nprovider=0", {"retries": {**DEFAULT_RETRIES, "stage": 3, "provider": 0}}),
+    ("max_infra", "25", {"max_infra": 25}),
     ("pools", ["gpu = 2", "a-b_1=1"], {"pools": {"gpu": 2, "a-b_1": 1}}),
     ("gate", ["measured > 0.9", "", " a "], {"gate": ["measured > 0.9", "a"]}),
     ("redact", ["MY_ID", " OTHER  THIRD", "MY_ID"], {"redact": ["MY_ID", "OTHER", "THIRD"]}),
@@ -145,6 +152,8 @@ def test_every_knob_is_tried_from_each_of_its_sources() -> None:
         ("keep", "all", "none", "keep", "all"),
         ("controls", "auto", "none", "controls", "auto"),
         ("dir", "/cli", "/file", "dir", "/cli"),
+        ("max_infra", "3", "4", "max_infra", 3),
+        ("retries", "1", "7, agent=2", "retries", dict(DEFAULT_RETRIES)),
         ("isolation", "none", "required", "isolation", "none"),
         ("isolation", "required", "none", "isolation", "required"),
         ("gate", ["a"], ["b", "c"], "gate", ["a"]),

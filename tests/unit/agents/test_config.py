@@ -16,7 +16,7 @@ from pytest_rollout.bundle import Ended
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.executors.protocol import Bind
 
-KEYS = "command, version, paths, env, infra_exit_codes, pins"
+KEYS = "command, version, preflight, paths, env, infra_exit_codes, pins"
 BRACES = "In a list, a brace that is meant is written twice: {{ or }}."
 
 
@@ -92,6 +92,7 @@ def test_every_key_of_a_table(tmp_path: Path) -> None:
         [agents.my-agent]
         command = ["sh", "-c", "echo {seed}"]
         version = ["sh", "--version"]
+        preflight = "ask it"
         paths = ["tools"]
         env = ["MODEL", "MISSING"]
         infra_exit_codes = [75, 1, 255]
@@ -108,6 +109,7 @@ def test_every_key_of_a_table(tmp_path: Path) -> None:
         name="my-agent",
         command=("sh", "-c", "echo {seed}"),
         version=("sh", "--version"),
+        preflight="ask it",
         binds=(Bind(source=tools, target=tools),),
         env=("MODEL", "MISSING"),
         infra_exit_codes=(75, 1, 255),
@@ -151,6 +153,7 @@ NOT_A_COMMAND = "is not a command: a text for sh -c, or a list of words"
         ('command = "a\\u0000b"', f" command: 'a\\x00b' {NOT_A_COMMAND}"),
         ('command = ["sh", "a\\u0000b"]', f" command: ['sh', 'a\\x00b'] {NOT_A_COMMAND}"),
         ("command = 'x'\nversion = []", f" version: [] {NOT_A_COMMAND}"),
+        ("command = 'x'\npreflight = 3", f" preflight: 3 {NOT_A_COMMAND}"),
         ("command = 'x'\nversion = true", f" version: True {NOT_A_COMMAND}"),
         (
             "command = ['sh', '{promt}']",

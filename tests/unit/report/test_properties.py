@@ -9,7 +9,7 @@ from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.report import junit, properties
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Reward
-from pytest_rollout.store.records import Result, Source
+from pytest_rollout.store.records import Earlier, Result, Source
 
 
 def pairs(result: Result, bundle: BundleRecord | None = None, **more: Any) -> dict[str, str]:
@@ -79,6 +79,13 @@ def test_0_is_known(make_result: Callable[..., Result]) -> None:
     found = pairs(make_result(outcome="failed", reward=0.0, checks_reward=0.0, sample=0, trusted=False))
     assert (found["rollout.reward"], found["rollout.checks_reward"], found["rollout.sample"]) == ("0", "0", "0")
     assert found["rollout.trusted"] == "false"
+
+
+def test_attempts_before_the_last_are_counted_with_their_kinds(make_result: Callable[..., Result]) -> None:
+    """The number of the last one may be higher, where another session made some."""
+    earlier = (Earlier(attempt=2, kind="stage"), Earlier(attempt=3, kind="provider", message="429"))
+    found = pairs(make_result(attempt=5, earlier=earlier))
+    assert (found["rollout.attempts"], found["rollout.earlier"]) == ("3", "stage, provider")
 
 
 def test_a_verdict_that_code_of_the_candidates_had_a_part_in_is_told(make_result: Callable[..., Result]) -> None:

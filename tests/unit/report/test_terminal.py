@@ -11,7 +11,7 @@ import pytest
 from pytest_rollout.bundle import BundleRecord, Captured, Change, Finding
 from pytest_rollout.report.terminal import check_lines, closing_block, ending, figure, plural, sections, status_word
 from pytest_rollout.reward import Check
-from pytest_rollout.store.records import Result
+from pytest_rollout.store.records import Earlier, Result
 
 COMMANDS = ["::error::x", "  ::stop-commands::x", "##[group]", "##vso[task.setvariable]", "\x1b[31mred", "\u202egnp"]
 INERT = [
@@ -212,6 +212,15 @@ def test_the_reach_of_a_mean_is_of_its_tasks(block: Callable[..., list[str]]) ->
     several += [{"task": "c", "reward": 0.0}, {"task": "c", "reward": 0.0}]
     assert block(*several)[1] == "mean reward: 0.5833 ± 1.3 (95 %, 3 tasks) over 5 measured of 5"
     assert block({"task": "a"}, {"task": "b"})[1] == "mean reward: 1 over 2 measured of 2"  # no spread says nothing
+
+
+def test_rollouts_that_needed_more_than_one_attempt_are_counted_with_the_reasons(
+    block: Callable[..., list[str]],
+) -> None:
+    stage = Earlier(attempt=1, kind="stage")
+    forged = Earlier(attempt=2, kind="agent", forgeable=True)
+    lines = block({}, {"earlier": (stage, forged)}, {**infra("stage"), "earlier": (stage,)})
+    assert lines[3] == "more than one attempt: 2 rollouts, after infra: 1 agent (forgeable), 2 stage"
 
 
 def test_no_results_have_no_mean(block: Callable[..., list[str]]) -> None:
