@@ -26,6 +26,7 @@ from pytest_rollout.audit.variants import variants
 from pytest_rollout.audit.verdict import oracle_problem, verdict_of
 from pytest_rollout.audit.work import Solution, Work, read_solution, read_tree
 from pytest_rollout.control import Control, Facts
+from pytest_rollout.decisions.resume import Before
 from pytest_rollout.errors import ConfigError, InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.identity import slug
@@ -45,9 +46,11 @@ __all__ = ["AuditReporting", "Auditing", "reporting_of"]
 _BELOW = "below the threshold"
 
 
-def reporting_of(config: pytest.Config, run: Run, plan: Plan, signals: Signals) -> Reporting | AuditReporting:
-    """Who reports at the end of a session: of rollouts, or of an audit."""
-    return AuditReporting(config, run, plan) if run.settings.audit else Reporting(config, run, plan, signals)
+def reporting_of(
+    config: pytest.Config, run: Run, plan: Plan, signals: Signals, before: Before | None = None
+) -> Reporting | AuditReporting:
+    """Who reports at the end, of rollouts or of an audit; ``before`` is what there was of a resumed run."""
+    return AuditReporting(config, run, plan) if run.settings.audit else Reporting(config, run, plan, signals, before)
 
 
 class Auditing:

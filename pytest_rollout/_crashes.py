@@ -28,7 +28,10 @@ _ITSELF = "LoadScopeScheduling"  # it hands out the test that a worker died in o
 
 
 class Crashes:
-    """Those of one session. ``cases`` are the rollouts that were reported, ``attach`` makes a report say a result."""
+    """Those of one session. ``cases`` are the rollouts that were reported, ``attach`` makes a report say a result.
+
+    ``earlier`` are the attempts of sessions before, by rollout.
+    """
 
     def __init__(
         self,
@@ -39,11 +42,12 @@ class Crashes:
         cases: Mapping[str, CaseVerdict],
         add: Callable[[Result], None],
         attach: Callable[[pytest.TestReport, Result], None],
+        earlier: Mapping[str, tuple[Earlier, ...]],
     ) -> None:
         self._config, self._run = config, run
         self._planned = {planned.node: planned for planned in plan.rollouts}
         self._cases, self._add, self._attach = cases, add, attach
-        self._earlier: dict[str, tuple[Earlier, ...]] = {}
+        self._earlier = dict(earlier)
         self._spent = Counter[str]()
         self.waiting: dict[str, Result] = {}  # what the result is, should the rollout not be begun again
 

@@ -26,10 +26,22 @@ from pytest_rollout.marker import check_workspace, merge, read_samples, read_tas
 from pytest_rollout.plain import nearest
 from pytest_rollout.rescoring.stored import Stored
 from pytest_rollout.run import Run
+from pytest_rollout.shard import OfShard
 from pytest_rollout.store.records import Plan, Planned
 from pytest_rollout.task import Archive, Folder, Git, Task
 
-__all__ = ["RolloutItem", "Sampling", "multiplied", "parametrize", "plan_item", "secrets_in_names", "told"]
+__all__ = [
+    "Prepare",
+    "RolloutItem",
+    "Sampling",
+    "is_own_agent",
+    "is_own_task",
+    "multiplied",
+    "parametrize",
+    "plan",
+    "plan_item",
+    "secrets_in_names",
+]
 
 
 Prepare = Callable[[Git | Archive], Folder | None]
@@ -198,7 +210,22 @@ def _check_owner(item: pytest.Item) -> None:
             )
 
 
-def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str, notes: Sequence[str] = ()) -> Plan:
+def is_own_agent(item: pytest.Item) -> bool:
+    """Whether the agent of a test is the one that was chosen, and not what a fixture of the suite will say."""
+    return is_ours(item, "rollout_agent")
+
+
+def is_own_task(item: pytest.Item) -> bool:
+    """Whether the task of a test is the one of its marker."""
+    return is_ours(item, "rollout_task")
+
+
+def plan(
+    planned: Sequence[tuple[pytest.Item, RolloutItem]],
+    run: str,
+    shard: OfShard | None = None,
+    notes: Sequence[str] = (),
+) -> Plan:
     """The plan of a run; ``notes`` are told before those that it finds itself."""
     found = [
         Planned(
@@ -216,6 +243,7 @@ def plan(planned: Sequence[tuple[pytest.Item, RolloutItem]], run: str, notes: Se
         rollouts=tuple(found),
         multiplied=multiplied(item for item, _ in planned),
         notes=(*notes, *_of_tasks({rollout.task.id: rollout.task for _, rollout in planned}), *_collected(planned)),
+        shard=shard,
     )
 
 
@@ -243,14 +271,6 @@ def _collected(planned: Sequence[tuple[pytest.Item, RolloutItem]]) -> Iterator[s
     for secret in sorted(secrets_of(rollout.task for _, rollout in planned)):
         if any(place.is_relative_to(secret) for place in places):
             yield f"{secret} holds hidden files, and tests in it run as tests of this suite: add it to norecursedirs"
-
-
-def told(problem: str, nodes: Sequence[str]) -> str:
-    """A problem with the first test where it was met, and how many more there are."""
-    if not nodes:
-        return problem
-    more = "" if len(nodes) == 1 else f" (and {len(nodes) - 1} more test{'' if len(nodes) == 2 else 's'})"
-    return f"{nodes[0]}{more}: {problem}"
 
 
 def multiplied(items: Iterable[pytest.Item]) -> dict[str, int]:

@@ -110,6 +110,7 @@ class Judge:
             facts = to_builtins(facts_of(state, verdict, error))
             state.facts = convert(self._run.redactor.value(facts), Facts)
         else:
+            state.xfail = _xfail(report) if verdict.outcome != "infra" else None
             self._record(state)
             self._tell(state, report, error)
         if state.bundle is None:
@@ -187,6 +188,7 @@ class Judge:
             attempt=state.attempt,
             reward=state.reward,
             earlier=state.earlier,
+            xfail=state.xfail,
         )
 
     def _unwritten(self, state: State, verdict: Verdict) -> Result:
@@ -278,6 +280,14 @@ class Judge:
             self._run.append(result)
         except InfraError:
             pass
+
+
+def _xfail(report: pytest.TestReport) -> str | None:
+    """What pytest made of a mark ``xfail``: its reason, behind ``[XPASS(strict)]`` where that is a failure."""
+    if hasattr(report, "wasxfail"):
+        return str(report.wasxfail).removeprefix("reason: ")
+    text = report.longrepr
+    return text if isinstance(text, str) and text.startswith("[XPASS(strict)]") else None
 
 
 def _clean_names(properties: list[tuple[str, object]]) -> list[tuple[str, object]]:

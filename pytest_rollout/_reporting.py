@@ -15,7 +15,10 @@ from pytest_rollout._breaker import Breaking
 from pytest_rollout._crashes import Crashes
 from pytest_rollout._endings import endings_of
 from pytest_rollout._preflight import preflight_lines
+from pytest_rollout._sharding import shard_line
 from pytest_rollout._signals import Signals
+from pytest_rollout._whole import Whole
+from pytest_rollout.decisions.resume import Before
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.plain import printable
@@ -62,8 +65,12 @@ def note_lines(plan: Plan) -> list[str]:
 class Reporting:
     """Registered as a plugin once there are rollouts; on the controller or where there is no xdist."""
 
-    def __init__(self, config: pytest.Config, run: Run, plan: Plan, signals: Signals) -> None:
+    def __init__(
+        self, config: pytest.Config, run: Run, plan: Plan, signals: Signals, before: Before | None = None
+    ) -> None:
+        """``plan`` is what this session makes, ``before`` what there was of a run that it resumes."""
         self._config, self._run, self._plan, self._signals = config, run, plan, signals
+        self._whole = Whole(run.folder, plan, before)
         self._nodes = {planned.node for planned in plan.rollouts}
         self._cases: dict[str, CaseVerdict] = {}
         self._reported: set[str] = set()
@@ -73,7 +80,15 @@ class Reporting:
         self._said: list[str] = []
         self._endings = endings_of(config, run)
         self._breaking = Breaking(config, run)
-        self._crashes = Crashes(config, run, plan, cases=self._cases, add=self._add, attach=self._attach)
+        self._crashes = Crashes(
+            config,
+            run,
+            plan,
+            cases=self._cases,
+            add=self._add,
+            attach=self._attach,
+            earlier=self._whole.earlier(),
+        )
 
     def header(self, executor: ExecutorInfo | InfraError | None) -> list[str]:
         """What is going to run, below «collected N items»."""
@@ -84,9 +99,11 @@ class Reporting:
         stored = self._run.stored
         runs = plural(number, "agent run") if stored is None else f"no agent runs: {plural(number, 'stored bundle')}"
         what = f"rollout: {runs} of {plural(len(tasks), 'task')}"
-        lines = [f"{what}, {_agents(agents, 80 - len(what) - 2)}"]
+        lines = [f"{what}, {_agents(agents, 80 - len(what) - 2)}"] if number else []
         if stored is not None:
             lines.append(f"rollout: scores {stored.name} again")
+        lines += [] if plan.shard is None else [shard_line(plan.shard)]
+        lines += self._whole.header(self._run.name)
         lines += executor_lines(executor)
         for node, count in plan.multiplied.items():
             lines.append(f"rollout: the marker of {node} holds for every test in it: {count} agent runs")
@@ -172,7 +189,7 @@ class Reporting:
     def _report_untold(self, *, lost: bool) -> None:
         """Report what was recorded as infra and never told of; ``lost``: also what has no result, made here."""
         self._breaking.end()
-        known = {result.rollout: result for result in load_results(self._run.folder).results}
+        known = self._whole.of_session(load_results(self._run.folder))
         for planned in self._plan.rollouts:
             result = known.get(planned.rollout)
             died = self._crashes.waiting.get(planned.rollout) if result is None else None
@@ -190,17 +207,12 @@ class Reporting:
     def _prove(self) -> LoadedRun:
         """The results; of a rollout that was reported and has none, one is made here."""
         loaded = load_results(self._run.folder)
-        known = {result.rollout for result in loaded.results}
+        known = self._whole.of_session(loaded)
         missing = [planned for planned in self._plan.rollouts if planned.rollout not in known]
         made = [self._unrecorded(planned) for planned in missing if planned.rollout in self._cases]
         for result in made:
             self._add(result)
-        known |= {result.rollout for result in made}
-        return replace(
-            loaded,
-            results=(*loaded.results, *made),
-            missing=tuple(planned.rollout for planned in missing if planned.rollout not in known),
-        )
+        return self._whole.joined(loaded, made)
 
     def _unrecorded(self, planned: Planned) -> Result:
         """The result of a rollout that was reported and is not on the disk: nothing can be shown for it."""
@@ -218,8 +230,8 @@ class Reporting:
 
     def _write_junit(self) -> None:
         path = self._config.getoption("xmlpath", None)
-        if path and self._cases:
-            self._notes += rewrite(Path(path), self._cases)
+        if path:
+            self._notes += rewrite(Path(path), self._cases, self._whole.testcases())
 
     def _set_status(self, session: pytest.Session, loaded: LoadedRun) -> None:
         status = int(session.exitstatus)
@@ -228,6 +240,7 @@ class Reporting:
         unmeasured = any(result.reward is None for result in loaded.results) or any(
             case.outcome == "infra" for case in self._cases.values()
         )
+        status = self._whole.status(status, loaded)
         if status in (_EXIT_OK, _EXIT_FAILED):
             session.exitstatus = UNMEASURED if unmeasured else status
 
@@ -244,7 +257,11 @@ class Reporting:
             lost=[result.rollout for result in loaded.results if result.message == _LOST],
             folder=shown_folder(self._config, self._run.folder.path),
             notes=self._notes,
-            said=[*([f"stopped: {self._breaking.message}"] if self._breaking.message else []), *self._said],
+            said=[
+                *([f"stopped: {self._breaking.message}"] if self._breaking.message else []),
+                *self._whole.said(),
+                *self._said,
+            ],
         )
         self._lines = [self._run.redactor.text(line) for line in lines]
         self._run.prune()

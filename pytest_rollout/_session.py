@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from pytest_rollout._audit import Auditing, reporting_of
-from pytest_rollout._items import RolloutItem, plan, plan_item, secrets_in_names, told
+from pytest_rollout._items import plan
 from pytest_rollout._judge import Judge
-from pytest_rollout._marks import concerns_us
+from pytest_rollout._planning import PlannedItem, Problems, plan_items, told, usage_error
 from pytest_rollout._preflight import fly
 from pytest_rollout._redaction import Redaction
 from pytest_rollout._rescoring import select_stored
+from pytest_rollout._resuming import Resuming, find_resumed
+from pytest_rollout._revisions import Revisions
 from pytest_rollout._settings import environment_of_worker, new_run, redactor_of_process, settings_of
+from pytest_rollout._sharding import PLUGIN as SHARDING
 from pytest_rollout._signals import Signals
 from pytest_rollout._state import State
 from pytest_rollout._threads import in_thread, outcome_of
@@ -40,15 +43,14 @@ from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean_text
 from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
+from pytest_rollout.settings import Settings
+from pytest_rollout.store.records import Plan
 from pytest_rollout.task import Archive, Folder, Git, Task
 from pytest_rollout.tries import joined
 
 __all__ = ["RolloutSession"]
 
-_MAX_PROBLEMS = 10
 _TICK = 1.0  # seconds
-
-_Problems = dict[str, list[str]]  # what is wrong, and the tests where it was met
 
 
 class RolloutSession:
@@ -58,12 +60,14 @@ class RolloutSession:
         self._config = config
         self._worker = getattr(config, "workerinput", None)
         self._run: Run | None = None
-        self._planned: dict[str, RolloutItem] = {}
         self._states = pytest.StashKey[State]()
 
         self._header: list[str] = []
         self._notes: Sequence[str] = ()  # what a reader of the plan has to know besides
         self._judge: Judge | None = None
+        self._resuming: Resuming | None = None
+        self._no_resuming: ConfigError | None = None
+        self._revisions = Revisions(config.rootpath)
         self._waits: Waits | None = None  # where this process has the terminal
         self.trials: Trials
 
@@ -73,18 +77,40 @@ class RolloutSession:
         if self._run is None:
             if self._worker is not None:
                 self._run = Run(*environment_of_worker(self._worker))
+                if self._run.settings.resume is not None:
+                    self._resuming = Resuming.of_worker(self._config, self._run, self._worker["rollout"]["sizes"])
             else:
-                self._run = Run(settings_of(self._config), new_run(datetime.now(UTC)), "main")
+                settings = settings_of(self._config)
+                self._run = (
+                    Run(settings, new_run(datetime.now(UTC)), "main")
+                    if settings.resume is None
+                    else self._resumed(settings)
+                )
         return self._run
+
+    def _resumed(self, settings: Settings) -> Run:
+        """The run that the session goes on with; raises ConfigError."""
+        if self._no_resuming is not None:
+            raise self._no_resuming
+        try:
+            folder, before = find_resumed(settings, hold=not self._only_shows)
+        except ConfigError as error:
+            self._no_resuming = error
+            raise
+        self._config.add_cleanup(lambda: folder.release(ended=False))
+        run = Run(settings, folder.name, "main")
+        run.folder = folder
+        self._resuming = Resuming(self._config, run, before)
+        return run
 
     # -- after collection
 
     def begin(self, session: pytest.Session) -> None:
         """Plan every rollout that was selected, refuse what can't be run, and open the run."""
-        planned: list[tuple[pytest.Item, RolloutItem]] = []
-        problems: _Problems = {}
+        planned: list[PlannedItem] = []
+        problems: Problems = {}
         try:
-            planned = self._plan(session.items, problems)
+            planned = plan_items(session.items, self.run_of_session, self._prepare_source, problems)
             if not problems:
                 planned, self._notes = select_stored(session, self.run_of_session.stored, planned)
                 self._open(planned)
@@ -93,7 +119,7 @@ class RolloutSession:
         if problems:
             self._refuse(problems)
             return
-        self._start(planned)
+        self._start(planned if self._resuming is None else self._resuming.left(session, planned))
 
     @property
     def _only_shows(self) -> bool:
@@ -102,7 +128,7 @@ class RolloutSession:
         asked = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
         return any(getattr(option, name, False) for name in asked)
 
-    def _open(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
+    def _open(self, planned: list[PlannedItem]) -> None:
         run = self.run_of_session
         run.check_hidden(
             {Path(item.path) for item, _ in planned},
@@ -112,31 +138,18 @@ class RolloutSession:
         if self._only_shows:
             return
         run.prepare(reap=self._worker is None)
-        run.open(plan(planned, run.name, self._notes), self._options())
-        if self._worker is None:
+        if self._resuming is not None:
+            self._resuming.open(planned, self._plan_of(planned), self._revisions.of)
+        else:
+            run.open(self._plan_of(planned), self._options())
+        if self._worker is not None:
+            run.folder.hold(run.worker)
+        elif self._resuming is None:
             run.folder.hold()
 
-    def _plan(self, items: Sequence[pytest.Item], problems: _Problems) -> list[tuple[pytest.Item, RolloutItem]]:
-        run = self.run_of_session
-        planned: list[tuple[pytest.Item, RolloutItem]] = []
-        seen: dict[tuple[str, int], str] = {}
-        for item in items:
-            if not concerns_us(item):
-                continue
-            try:
-                rollout = plan_item(item, run, self._prepare_source)
-                key = (rollout.task.id, rollout.sample)
-                if key in seen:
-                    raise ConfigError(f"the task id {rollout.task.id!r} is that of {seen[key]} too")
-            except (ConfigError, InfraError) as error:
-                problems.setdefault(str(error), []).append(item.nodeid)
-                continue
-            seen[key] = item.nodeid
-            planned.append((item, rollout))
-        for item, rollout in planned:
-            for problem in secrets_in_names(item, rollout, run):
-                problems.setdefault(problem, []).append(item.nodeid)
-        return planned
+    def _plan_of(self, planned: list[PlannedItem]) -> Plan:
+        sharding = self._config.pluginmanager.getplugin(SHARDING)
+        return plan(planned, self.run_of_session.name, getattr(sharding, "of_session", None), self._notes)
 
     def _prepare_source(self, asked: Git | Archive) -> Folder | None:
         """Make a workspace ready, but where pytest only shows: then nothing is fetched."""
@@ -146,29 +159,21 @@ class RolloutSession:
         arguments = list(self._config.invocation_params.args)
         return {"arguments": [str(argument) for argument in arguments], **self.run_of_session.settings.to_json()}
 
-    def _refuse(self, problems: _Problems) -> None:
-        """One message: here as a usage error, from a worker as a failed collection report."""
-        shown = [told(problem, nodes) for problem, nodes in list(problems.items())[:_MAX_PROBLEMS]]
-        left = len(problems) - len(shown)
-        if left:
-            shown.append(f"… and {left} more problem{'' if left == 1 else 's'}")
+    def _refuse(self, problems: Problems) -> None:
+        """End the session with one message."""
         redactor = self._run.redactor if self._run is not None else redactor_of_process()
-        message = redactor.text("\n".join(f"rollout: {problem}" for problem in shown))
         if self._run is not None:
+            self._run.folder.release(ended=False)
             self._run.close()
-        if self._worker is None:
-            raise pytest.UsageError(message)
-        report = pytest.CollectReport(nodeid="", outcome="failed", longrepr=message, result=[])
-        report.rollout_usage = message  # type: ignore[attr-defined]
-        self._config.hook.pytest_collectreport(report=report)
+        usage_error(self._config, redactor.text(told(problems)))
 
-    def _start(self, planned: list[tuple[pytest.Item, RolloutItem]]) -> None:
+    def _start(self, planned: list[PlannedItem]) -> None:
         run = self.run_of_session
         self.signals = Signals(self._config, self.close)
         self._judge = Judge(run, self.signals)
         for item, rollout in planned:
             item.stash[self._states] = State(item, rollout, run.redactor)
-        self.trials = Trials(self._config, run, self._judge, self._states)
+        self.trials = Trials(self._config, run, self._judge, self._states, self._revisions)
         if not self._only_shows:
             plugin = Auditing(run, self.trials, self._states) if run.settings.audit else Learning(self._learn)
             self._config.pluginmanager.register(plugin, "rollout-trials")
@@ -184,7 +189,8 @@ class RolloutSession:
         if self._worker is not None:
             self._config.pluginmanager.register(redaction, "rollout-redaction")
             return
-        reporting = reporting_of(self._config, run, plan(planned, run.name, self._notes), self.signals)
+        before = self._resuming.before if self._resuming is not None else None
+        reporting = reporting_of(self._config, run, self._plan_of(planned), self.signals, before)
         if self._only_shows:
             self._header = reporting.header(None)
             return
@@ -303,6 +309,8 @@ class RolloutSession:
             state.left_alone, state.earlier = earlier is None, joined(state.earlier, earlier or ())
         if state.left_alone:
             return
+        if self._resuming is not None:
+            state.earlier = self._resuming.earlier(state.task.id, state.rollout.sample, state.earlier)
         try:
             self.trials.learn(state)
         except (KeyboardInterrupt, pytest.exit.Exception):

@@ -15,18 +15,19 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import new_run_id
 from pytest_rollout.knobs import KNOBS
 from pytest_rollout.settings import Settings, resolve
+from pytest_rollout.shard import Shard, read_shard
 from pytest_rollout.store.folder import ResultsFolder
 
 if TYPE_CHECKING:
     from pytest_rollout.redaction.redactor import Redactor
 
-__all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_of"]
+__all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_of", "shard_of"]
 
 
 def settings_of(config: pytest.Config) -> Settings:
     """The settings of a session; raises ConfigError."""
     options = {knob.name: config.getoption(f"rollout_{knob.name}", None) for knob in KNOBS if knob.option}
-    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS if not (knob.flag or knob.once)}
+    ini = {knob.name: _ini(config, f"rollout_{knob.name}") for knob in KNOBS if knob.ini}
     settings = resolve(
         options,
         ini,
@@ -47,6 +48,14 @@ def _ini(config: pytest.Config, name: str) -> object:
         return config.getini(name)
     except (TypeError, ValueError) as error:  # TOML knows types, and pytest refuses the wrong one
         raise ConfigError(f"{name} in the ini file: {error}") from None
+
+
+def shard_of(config: pytest.Config) -> Shard:
+    """The shard that was asked for; raises UsageError."""
+    try:
+        return read_shard(config.getoption("rollout_shard"), "--rollout-shard")
+    except ConfigError as error:
+        raise pytest.UsageError(f"rollout: {error}") from None
 
 
 def new_run(now: datetime) -> str:

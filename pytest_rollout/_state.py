@@ -15,11 +15,11 @@ from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.control import Control, Facts
 from pytest_rollout.errors import EvidenceError, InfraError
 from pytest_rollout.evidence import Bundle
+from pytest_rollout.job import Job
 from pytest_rollout.lastresort import last_resort
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.reward import Reward
-from pytest_rollout.run import Job
 from pytest_rollout.store.records import Earlier, Result
 from pytest_rollout.task import Task
 
@@ -50,6 +50,7 @@ class State:
         self.subtests: list[BaseException] = []
         self.verdict: Verdict | None = None
         self.result: Result | None = None
+        self.xfail: str | None = None  # what pytest made of such a mark
         self.told: BaseException | None = None
         self.trial_agent: Agent | None = None
         self.facts: Facts | None = None

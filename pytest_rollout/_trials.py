@@ -7,7 +7,6 @@ one. Control runs are the trials on the no-op and on the oracle, made once for e
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import cache
@@ -20,6 +19,7 @@ from msgspec import Struct
 
 from pytest_rollout._judge import Judge
 from pytest_rollout._rehearsal import rehearse
+from pytest_rollout._revisions import Revisions
 from pytest_rollout._state import State
 from pytest_rollout.agents.noop import NoopAgent
 from pytest_rollout.agents.oracle import OracleAgent
@@ -28,7 +28,6 @@ from pytest_rollout.apart import apart
 from pytest_rollout.bundle import AuditVerdict, BundleRecord
 from pytest_rollout.control import Control, Facts
 from pytest_rollout.errors import ConfigError, EvaluatorError, InfraError
-from pytest_rollout.evaluation.revision import evaluator_revision
 from pytest_rollout.evaluation.surroundings import Surroundings
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.plain import clean_text
@@ -100,9 +99,11 @@ class Learning:
 class Trials:
     """Makes the trials of one process's session."""
 
-    def __init__(self, config: pytest.Config, run: Run, judge: Judge, states: pytest.StashKey[State]) -> None:
+    def __init__(
+        self, config: pytest.Config, run: Run, judge: Judge, states: pytest.StashKey[State], revisions: Revisions
+    ) -> None:
         self._config, self._run, self._judge, self._states = config, run, judge, states
-        self._revisions: dict[tuple[Path, str | None], str] = {}
+        self._revisions = revisions
         self._controls: dict[str, Control] = {}
         self._audits: dict[tuple[str, str], AuditVerdict | None] = {}
         written = [config.getoption(name, None) for name in ("xmlpath", "log_file")]
@@ -143,15 +144,7 @@ class Trials:
 
     def revision(self, item: pytest.Item, task: Task) -> str:
         """The evaluator revision of a test."""
-        hidden = task.hidden.path if task.hidden is not None else None
-        key = (item.path, hidden)
-        if key not in self._revisions:
-            root = self._config.rootpath
-            above = [folder for folder in item.path.parents if folder == root or root in folder.parents]
-            conftests = [folder / "conftest.py" for folder in above or [item.path.parent]]
-            hidden_revision = fingerprint(Path(hidden)) if hidden is not None else None
-            self._revisions[key] = evaluator_revision([item.path, *conftests], root, hidden_revision, sys.modules)
-        return self._revisions[key]
+        return self._revisions.of(item, task)
 
     def _control(self, state: State, revision: str) -> Control:
         """What is known of the checks; where they look at the seed, for this seed."""

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +32,8 @@ class Controller:
         self._run: Any = None
         self._waits: Any = None
         self._signals: Any = None
+        self._before: Any = None  # what there was of a run that is resumed
+        self._resumed: Any = None  # its folder
         self._workers: dict[Any, Any] = {}
         self._died = 0
 
@@ -48,9 +51,19 @@ class Controller:
 
         sent = {"run": new_run(datetime.now(UTC)), "session": os.urandom(8).hex()}
         try:
-            return {**sent, "settings": settings_of(self._config).to_json(), "refused": ""}
+            settings = settings_of(self._config)
+            if settings.resume is not None:
+                sent |= self._resume(settings)
+            return {**sent, "settings": settings.to_json(), "refused": ""}
         except ConfigError as error:
             return {**sent, "settings": {}, "refused": str(error)}
+
+    def _resume(self, settings: Any) -> dict[str, Any]:
+        from pytest_rollout._resuming import find_resumed
+
+        self._resumed, self._before = find_resumed(settings, hold=not self._config.option.collectonly)
+        self._config.add_cleanup(lambda: self._resumed.release(ended=False))
+        return {"run": self._resumed.name, "sizes": self._before.sizes}
 
     def _refusal(self, node: Any) -> str:
         if self._config.getoption("dist", "no") == "each":
@@ -77,14 +90,18 @@ class Controller:
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Any) -> None:
         if self._reporting is not None or self._sent is None or not self._sent["settings"]:
             return
+        if self._before is not None and node.gateway.id != "gw0":  # that one writes the plan
+            return
         from pathlib import Path
 
         kind = "audits" if self._sent["settings"]["audit"] else "runs"
         place = Path(self._sent["settings"]["dir"]) / kind / self._sent["run"]
         if place.exists():
-            self._begin()
+            self._begin(ids)
 
-    def _begin(self) -> None:
+    def _begin(self, ids: Sequence[str]) -> None:
+        from msgspec.structs import replace
+
         from pytest_rollout._audit import reporting_of
         from pytest_rollout._redaction import Redaction
         from pytest_rollout._signals import Signals
@@ -102,15 +119,19 @@ class Controller:
             self._run.prepare()
         except ConfigError as error:
             raise pytest.UsageError(f"rollout: {error}") from None
-        self._run.folder.hold()
+        plan = load_plan(self._run.folder) or Plan(rollouts=())
+        if self._before is None:
+            self._run.folder.hold()
+        else:
+            selected = set(ids)
+            self._run.folder = self._resumed
+            plan = replace(plan, rollouts=tuple(each for each in plan.rollouts if each.node in selected))
         self._signals = signals = Signals(self._config)
         self._config.add_cleanup(signals.restore)
         self._config.add_cleanup(self._run.close)
         self._config.pluginmanager.register(signals, "rollout-signals")
         signals.install()
-        self._reporting = reporting_of(
-            self._config, self._run, load_plan(self._run.folder) or Plan(rollouts=()), signals
-        )
+        self._reporting = reporting_of(self._config, self._run, plan, signals, self._before)
         self._config.pluginmanager.register(self._reporting, "rollout-reporting")
         self._config.pluginmanager.register(Redaction(self._run.redactor), "rollout-redaction")
         if self._run.waits is not None:
@@ -137,6 +158,8 @@ class Controller:
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         self._workers.pop(node, None)
         self._died += error is not None
+        if error and self._before is not None and self._reporting is None and node.gateway.id == "gw0":
+            raise pytest.UsageError("rollout: --rollout-resume: the worker gw0 died while it collected")
 
     def pytest_keyboard_interrupt(self) -> None:
         """Interrupt the workers, as the terminal does at Ctrl-C; pytest-xdist itself does so after five seconds."""

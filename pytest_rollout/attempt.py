@@ -23,7 +23,6 @@ from pytest_rollout.bundle import (
     Ended,
     Finding,
     Identity,
-    Pins,
     Times,
     bounded,
 )
@@ -38,6 +37,7 @@ from pytest_rollout.executors.protocol import Executor, ExecutorInfo, Stage
 from pytest_rollout.executors.rungs import unmet
 from pytest_rollout.findings import dropped, held
 from pytest_rollout.outcome import Infra
+from pytest_rollout.pins import pins_of
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.stage.collect import CollectBounds, collect
@@ -52,8 +52,6 @@ from pytest_rollout.store.records import Earlier, Source
 __all__ = ["Attempt", "Request", "run_attempt"]
 
 _NOT_STARTED = (126, 127)
-_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "stop", "presence_penalty", "frequency_penalty")
-_POLICY = ("policy", "policy_revision")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,7 +289,16 @@ def _record(
             rollout=episode.rollout,
             node=request.node,
         ),
-        pins=_pins(request, agent, executor, revision),
+        pins=pins_of(
+            episode.task,
+            episode.seed,
+            agent,
+            executor,
+            pins=request.pins,
+            environment=revision,
+            evaluator=request.evaluator_revision,
+            plugin_version=request.plugin_version,
+        ),
         exit_code=ended.exit_code,
         signal=ended.signal,
         termination=ended.termination,
@@ -307,33 +314,4 @@ def _record(
         stdout=captured[0],
         stderr=captured[1],
         **evidence,
-    )
-
-
-def _pins(request: Request, agent: AgentInfo, executor: ExecutorInfo, revision: str) -> Pins:
-    episode = request.episode
-    pins = clean({**agent.pins, **request.pins})
-    model = pins.pop("model", None)
-    policies = [pins.pop(name) for name in _POLICY if name in pins]
-    sampling = {name: pins.pop(name) for name in _SAMPLING if name in pins}
-    return Pins(
-        task_digest=episode.task.digest(),
-        environment_revision=revision,
-        environment_commit=episode.task.workspace.commit if episode.task.workspace is not None else None,
-        evaluator_revision=request.evaluator_revision,
-        agent=clean_text(agent.name),
-        agent_digest=agent.digest,
-        agent_version=agent.version,
-        policy_revision=None if not policies else str(policies[0]),
-        model=None if model is None else str(model),
-        sampling=sampling or None,
-        extra=pins,
-        seed=episode.seed,
-        limits=episode.task.limits.of_agent(),
-        network=episode.task.network,
-        executor=executor.name,
-        executor_path=executor.path,
-        executor_version=executor.version,
-        executor_digest=executor.digest,
-        plugin_version=request.plugin_version,
     )

@@ -16,8 +16,7 @@ TAG_FILE = f"Signature: 8a477f597d28d172789f06886806bc55\n# {TAG}; see https://b
 class Knob(NamedTuple):
     """One setting: the ini key is ``rollout_<name>``; ``option`` is None where there is only that.
 
-    A ``flag`` is an option without a value, and no ini key; what is ``once`` has a value and no ini key, because it is
-    about one session.
+    A ``flag`` is an option without a value, and no ini key; one of ``one_session`` has a value, and no ini key.
     """
 
     name: str
@@ -26,7 +25,12 @@ class Knob(NamedTuple):
     metavar: str | None = None
     repeated: bool = False
     flag: bool = False
-    once: bool = False
+    one_session: bool = False
+
+    @property
+    def ini(self) -> bool:
+        """Whether there is an ini key."""
+        return not (self.flag or self.one_session)
 
 
 KNOBS = (
@@ -72,7 +76,7 @@ KNOBS = (
         "run no agent: score the stored bundles of a run again (its name, a prefix, 'last', or its folder)",
         "--rollout-rescore",
         "RUN",
-        once=True,
+        one_session=True,
     ),
     Knob("audit_repeats", "how often an audit scores each oracle (default: 3)"),
     Knob(
@@ -87,6 +91,22 @@ KNOBS = (
         "--rollout-github",
         "WHICH",
     ),
+    Knob(
+        "resume",
+        "go on with a run: make the rollouts that it has not measured",
+        "--rollout-resume",
+        "RUN",
+        one_session=True,
+    ),
+    Knob(
+        "resume_changed",
+        "resume although this pin changed (repeatable; or all)",
+        "--rollout-resume-changed",
+        "PIN",
+        repeated=True,
+        one_session=True,
+    ),
+    Knob("shard", "run one of N parts of the suite: 3/8", "--rollout-shard", "K/N", one_session=True),
     Knob("dir", "folder of the results (default: .rollout in the root folder)", "--rollout-dir", "DIR"),
     Knob("stage_root", "private folder for stages and baselines (default: below /var/tmp)"),
     Knob("config", "file of the named agents (default: rollout.toml beside the ini file)"),

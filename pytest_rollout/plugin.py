@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                 action="append" if knob.repeated else "store",
                 help=knob.help,
             )
-        if knob.once:
+        if not knob.ini:
             continue
         kind: Literal["linelist", "string"] = "linelist" if knob.repeated else "string"
         parser.addini(f"rollout_{knob.name}", knob.help, type=kind, default=[] if knob.repeated else "")
@@ -53,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "rollout(agent, prompt, workspace, limits, …): an agent evaluation task; see pytest-rollout"
     )
+    if config.getoption("rollout_shard", None) is not None:
+        from pytest_rollout._settings import shard_of
+        from pytest_rollout._sharding import PLUGIN, Sharding
+
+        config.pluginmanager.register(Sharding(config, shard_of(config)), PLUGIN)
     if hasattr(config.option, "dist") and not hasattr(config, "workerinput"):  # xdist, by whatever name it was loaded
         from pytest_rollout._xdist import Controller
 

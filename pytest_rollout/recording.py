@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Mapping
 
 from pytest_rollout.bundle import BundleRecord
@@ -12,9 +15,19 @@ from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.records import Earlier, Planned, Result, ScoreRecord
 from pytest_rollout.task import Task
 
-__all__ = ["lost_result", "news", "result_of", "score_of"]
+__all__ = ["lost_result", "news", "result_of", "score_of", "this_process"]
 
 _MAX_MESSAGE = 4000
+
+
+def this_process() -> dict[str, str]:
+    """What ``run.json`` says of the process that makes a run."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": clean_text(sys.executable),
+        "user": "root" if os.geteuid() == 0 else "ordinary",
+    }
 
 
 def score_of(
@@ -65,6 +78,7 @@ def result_of(
     earlier: tuple[Earlier, ...] = (),
     in_process: bool = False,
     metrics: Mapping[str, float] | None = None,
+    xfail: str | None = None,
     warnings: tuple[str, ...] = (),
 ) -> Result:
     """The line of results of a judged rollout; ``folder`` is relative to the run's."""
@@ -99,6 +113,7 @@ def result_of(
         evaluator_revision=bundle.pins.evaluator_revision if bundle is not None else None,
         in_process=in_process,
         audit=bundle.audit if bundle is not None else None,
+        xfail=None if xfail is None else clean_text(xfail)[:_MAX_MESSAGE],
         time=utc_now(),
         warnings=warnings,
     )

@@ -7,9 +7,7 @@ share is the run's name and its folder.
 from __future__ import annotations
 
 import os
-import platform
 import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
@@ -23,16 +21,16 @@ from pytest_rollout.agents.config import AgentConfig, choose_agent, load_config
 from pytest_rollout.agents.protocol import Agent, Episode
 from pytest_rollout.agents.version import version_of
 from pytest_rollout.attempt import Attempt, Request, run_attempt
-from pytest_rollout.bundle import AuditVerdict
 from pytest_rollout.capacity import SLOTS, Capacity
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.protocol import Executor, ExecutorInfo
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.isolation import Isolation
+from pytest_rollout.job import Job
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.plain import clean, clean_text
-from pytest_rollout.recording import news, result_of, score_of
+from pytest_rollout.recording import news, result_of, score_of, this_process
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.rescoring.attempt import score_again
 from pytest_rollout.rescoring.stored import Stored, StoredRun, load_stored
@@ -53,25 +51,7 @@ from pytest_rollout.store.records import Earlier, Plan, Result, RunRecord, Sourc
 from pytest_rollout.task import Archive, Folder, Git, Task
 from pytest_rollout.tries import backoff, next_number, persist
 
-__all__ = ["Job", "Run"]
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is rolled out: a sample of a task, for the test ``node`` in the folder ``suite``.
-
-    ``trial`` names a trial of the task's checks, which is not recorded as a rollout. ``stored`` is what is scored
-    again: then no agent runs. ``earlier`` are the attempts at the sample that there were before.
-    """
-
-    task: Task
-    sample: int
-    node: str
-    suite: Path
-    evaluator_revision: str | None = None
-    audit: AuditVerdict | None = None
-    trial: str | None = None
-    stored: Stored | None = None
-    earlier: tuple[Earlier, ...] = ()
+__all__ = ["Run"]
 
 
 class Run:
@@ -147,15 +127,11 @@ class Run:
             plugin_version=__version__,
             options=clean(options),
             pins=self.settings.pins,
-            environment={
-                "python": platform.python_version(),
-                "platform": platform.platform(),
-                "executable": clean_text(sys.executable),
-                "user": "root" if os.geteuid() == 0 else "ordinary",
-            },
+            environment=this_process(),
             redacted=self.redactor.names,
             not_redacted=self.redactor.ignored,
             source=None if self.stored is None else SourceRun(run=self.stored.name, folder=str(self.settings.rescore)),
+            shard=plan.shard,
         )
         write_record(self.folder.record, record, create_only=True, redactor=self.redactor)
         write_record(self.folder.plan, plan, create_only=True, redactor=self.redactor)
@@ -288,6 +264,7 @@ class Run:
         attempt: Attempt | None,
         reward: Reward,
         earlier: tuple[Earlier, ...] = (),
+        xfail: str | None = None,
     ) -> Result:
         """Write ``score.json`` and the line of results, synced. Raises RecordingError or HostError.
 
@@ -325,6 +302,7 @@ class Run:
             earlier=earlier,
             in_process=in_process,
             metrics=reward.metrics,
+            xfail=xfail,
             warnings=news(bundle, self._told),
         )
         if attempt is not None:

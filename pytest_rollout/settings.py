@@ -17,7 +17,7 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.plain import clean_text, nearest
 from pytest_rollout.retries import DEFAULT_RETRIES, read_retries
 
-__all__ = ["Settings", "resolve"]
+__all__ = ["CHANGEABLE", "COMPARED", "Settings", "resolve"]
 
 EXECUTORS = ("sandbox", "local")
 ISOLATIONS = ("required", "preferred", "none")
@@ -26,6 +26,12 @@ KEEPS = ("failed", "all", "none")
 CONTROLS = ("auto", "none")
 _OF_AGENTS = ("agent", "samples", "pin", "audit", "slots", "retries", "retry_forgeable", "resume", "preflight")
 GITHUBS = ("auto", "none")
+COMPARED = (  # what a run that is resumed must still have
+    *("plugin_version", "executor", "executor_version", "executor_digest", "rung"),
+    *("agent", "agent_digest", "agent_version", "policy_revision", "model", "sampling", "extra"),
+    *("task_digest", "seed", "environment_revision", "evaluator_revision", "shard"),
+)
+CHANGEABLE = (*COMPARED, "all")
 _MOST = 1_000_000
 _MAX_INFRA = 10
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -67,6 +73,9 @@ class Settings:
     retry_forgeable: bool = False
     max_infra: int = _MAX_INFRA
     preflight: bool = False
+    resume: str | None = None
+    resume_changed: list[str] = field(default_factory=list)
+    shard: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a worker; ``Settings(**values)`` is the way back."""
@@ -94,6 +103,7 @@ def resolve(
     slots, _ = given.count("slots", least=1)
     gate, gate_from = given.lines("gate")
     max_infra, max_infra_from = given.count("max_infra", least=0)
+    resume, resume_changed = given.resumed()
     return Settings(
         agent=agent,
         agent_from=agent_from,
@@ -126,6 +136,9 @@ def resolve(
         retry_forgeable=bool(options.get("retry_forgeable")),
         max_infra=(max_infra or 0) if max_infra_from else _MAX_INFRA,
         preflight=bool(options.get("preflight")),
+        resume=resume,
+        resume_changed=resume_changed,
+        shard=given.text("shard")[0],
     )
 
 
@@ -137,9 +150,9 @@ class _Given:
 
     def text(self, name: str) -> tuple[str | None, str]:
         """The text that was given, and a word for where; ``(None, "")`` where it was not."""
-        if self._options.get(name) == "":
-            raise ConfigError(f"--rollout-{name}: the value is empty")
         option = f"--rollout-{name.replace('_', '-')}"
+        if self._options.get(name) == "":
+            raise ConfigError(f"{option}: the value is empty")
         for source, prefix in ((self._options, option), (self._ini, f"rollout_{name} in the ini file")):
             value = source.get(name)
             if value is not None and value != "" and value != []:
@@ -238,6 +251,23 @@ class _Given:
             return None, ""
         base = invoked if where.startswith("--") else ini_folder
         return Path(os.path.normpath(base / os.path.expanduser(text))), where
+
+    def resumed(self) -> tuple[str | None, list[str]]:
+        """The run to go on with, and the pins that may have changed in it."""
+        resume, _ = self.text("resume")
+        for other in ("audit", "rescore"):
+            if resume is not None and self._options.get(other):
+                raise ConfigError(f"--rollout-resume does not go together with --rollout-{other}, which runs no agent")
+        found = list(dict.fromkeys(self._options.get("resume_changed") or ()))
+        for name in found:
+            if name not in CHANGEABLE:
+                valid = ", ".join(CHANGEABLE)
+                raise ConfigError(
+                    f"--rollout-resume-changed: unknown pin {name!r}; valid: {valid}.{nearest(name, CHANGEABLE)}"
+                )
+        if found and resume is None:
+            raise ConfigError("--rollout-resume-changed says something only beside --rollout-resume")
+        return resume, found
 
     def pins(self) -> dict[str, str]:
         """Pins of the ini file, then of the command line; the last of one key wins."""

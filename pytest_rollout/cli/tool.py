@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_rollout import __version__
-from pytest_rollout.cli import compare, examine, export, look, measure, merge, people, retain
+from pytest_rollout.cli import compare, examine, export, look, measure, merge, people, report, retain
 from pytest_rollout.cli.say import complain
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.store.folder import ResultsFolder
@@ -18,7 +18,7 @@ from pytest_rollout.store.folder import ResultsFolder
 __all__ = ["main", "make_parser"]
 
 _USAGE = 2
-_MODULES = (look, measure, compare, retain, merge, export, people, examine)
+_MODULES = (look, report, measure, compare, retain, merge, export, people, examine)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

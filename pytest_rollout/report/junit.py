@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -20,20 +19,16 @@ from typing import Literal
 import msgspec
 
 from pytest_rollout.plain import printable, xml_text
+from pytest_rollout.report.xmlbounds import OUTPUTS, VERDICTS, bound
 from pytest_rollout.report.xmlrepair import parse
 
-__all__ = ["ROLLOUT_PROPERTY", "TEXT_LIMIT", "CaseVerdict", "read_report", "rewrite", "write_report"]
+__all__ = ["ROLLOUT_PROPERTY", "CaseVerdict", "read_report", "rewrite", "write_report"]
 
 ROLLOUT_PROPERTY = "rollout.rollout_id"
-TEXT_LIMIT = 2**20  # characters; lxml refuses a text or an attribute of over 10 MB
 SHOWN = 5  # ids that a problem names
 
 _REWARD = "rollout.reward"
-_VERDICTS = ("failure", "error", "skipped")
-_OUTPUTS = ("system-out", "system-err")
 _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-
-_ATTACHMENT_LINE = re.compile(r"^(?=[ \t]*\[\[ATTACHMENT\|.*\]\][ \t\r]*$)", re.MULTILINE)
 
 
 class CaseVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +46,13 @@ class CaseVerdict(msgspec.Struct, frozen=True, kw_only=True):
     properties: tuple[tuple[str, str], ...] = ()
 
 
-def rewrite(path: Path, cases: Mapping[str, CaseVerdict]) -> list[str]:
+def rewrite(path: Path, cases: Mapping[str, CaseVerdict], others: Sequence[ET.Element] = ()) -> list[str]:
     """Make the JUnit file at ``path`` say what ``cases`` (by rollout id) say; return the problems as sentences.
 
-    A file that can't be read, repaired or written stays as it is, with a sentence and without an
-    exception. Without ``cases`` the file is not even read.
+    ``others`` are testcases that are added to it. A file that can't be read, repaired or written stays as it is, with a
+    sentence and without an exception. Without ``cases`` and ``others`` the file is not even read.
     """
-    if not cases:
+    if not cases and not others:
         return []
     report = f"The JUnit report {printable(str(path))}"
     try:
@@ -69,7 +64,7 @@ def rewrite(path: Path, cases: Mapping[str, CaseVerdict]) -> list[str]:
         root = parse(data)
     except (ET.ParseError, LookupError, ValueError) as error:
         return [f"{report} is malformed beyond repair and was left as it is: {error}."]
-    missing = _finish(root, cases)
+    missing = _finish(root, cases, others)
     try:
         write_report(target, root)
     except (OSError, ValueError) as error:
@@ -81,7 +76,7 @@ def rewrite(path: Path, cases: Mapping[str, CaseVerdict]) -> list[str]:
     return []
 
 
-def _finish(root: ET.Element, cases: Mapping[str, CaseVerdict]) -> list[str]:
+def _finish(root: ET.Element, cases: Mapping[str, CaseVerdict], others: Sequence[ET.Element]) -> list[str]:
     """Do everything to the tree; return the ids that have no testcase."""
     parents = {child: parent for parent in root.iter() for child in parent if child.tag == "testcase"}
     ids = _identify(list(parents), cases)
@@ -101,7 +96,9 @@ def _finish(root: ET.Element, cases: Mapping[str, CaseVerdict]) -> list[str]:
             parent.remove(case)
         elif case in folded:
             _join_verdicts(case)
-    _bound(root)
+    suite = next(root.iter("testsuite"), root)
+    suite.extend(others)
+    bound(root)
     _recount(root)
     seen = set(ids.values())
     return [rollout for rollout in cases if rollout not in seen]
@@ -177,8 +174,8 @@ def _fold(first: ET.Element, twin: ET.Element) -> None:
 def _arrange(case: ET.Element) -> None:
     """One ``properties`` and one of each output, in the order of xunit2."""
     blocks = case.findall("properties")
-    outputs = {tag: case.findall(tag) for tag in _OUTPUTS}
-    others = [child for child in case if child.tag not in ("properties", *_OUTPUTS)]
+    outputs = {tag: case.findall(tag) for tag in OUTPUTS}
+    others = [child for child in case if child.tag not in ("properties", *OUTPUTS)]
     if blocks:
         _merge_properties(blocks)
     for elements in outputs.values():
@@ -235,7 +232,7 @@ def _set_properties(case: ET.Element, values: Mapping[str, str]) -> None:
 
 def _settle(case: ET.Element, verdict: CaseVerdict) -> None:
     """Leave the one verdict element that ``verdict`` asks for, or none where it passed."""
-    found = [child for child in case if child.tag in _VERDICTS]
+    found = [child for child in case if child.tag in VERDICTS]
     xfails = [child for child in found if child.tag == "skipped" and child.get("type") == "pytest.xfail"]
     for child in found:
         case.remove(child)
@@ -268,7 +265,7 @@ def _keep_as_output(case: ET.Element, verdicts: Sequence[ET.Element], outcome: s
 
 def _join_verdicts(case: ET.Element) -> None:
     """One verdict of pytest's out of those that folding brought together: the first failure or error."""
-    found = [child for child in case if child.tag in _VERDICTS]
+    found = [child for child in case if child.tag in VERDICTS]
     if len(found) > 1:
         kept = next((child for child in found if child.tag != "skipped"), found[0])
         kept.text = _joined(found)
@@ -278,34 +275,6 @@ def _join_verdicts(case: ET.Element) -> None:
 
 
 # The whole file
-
-
-def _bound(root: ET.Element) -> None:
-    """Make every text short enough for lxml, and free of commands to the tools that read it."""
-    for element in root.iter():
-        if element.text and element.tag in (*_VERDICTS, *_OUTPUTS):
-            element.text = _inert(element.text)
-        element.text = element.text and _cut(element.text)
-        element.tail = element.tail and _cut(element.tail)
-        for name, value in element.attrib.items():
-            shown = _inert(value) if element.tag in (*_VERDICTS, "property") else value
-            element.set(name, _cut(shown))
-
-
-def _inert(text: str) -> str:
-    """``text`` without an attachment command of Jenkins or GitLab.
-
-    Both search for ``[[ATTACHMENT|path]]`` anywhere in a line (junit-attachments-plugin since 2013, GitLab's
-    ``ATTACHMENT_TAG_REGEX``): a prefix shows the line, only a broken token stops it.
-    """
-    return _ATTACHMENT_LINE.sub("| ", text).replace("[[ATTACHMENT|", "[[ATTACHMENT |")
-
-
-def _cut(text: str) -> str:
-    if len(text) <= TEXT_LIMIT:
-        return text
-    half = TEXT_LIMIT // 2 - 50
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters were cut here ...] {text[-half:]}"
 
 
 def _recount(root: ET.Element) -> None:

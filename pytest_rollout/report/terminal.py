@@ -51,7 +51,7 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
     lines = [f"  {figure(check.value):>{width}}  × {check.weight:g}  {one_line(check.name)}" for check in checks]
     for check in checks:
         if check.value < 1 and check.message:
-            lines += ["", f"{one_line(check.name)}:", indented(check.message)]
+            lines += ["", one_line(f"{check.name}:"), indented(check.message)]
     return lines
 
 

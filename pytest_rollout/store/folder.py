@@ -75,6 +75,7 @@ class RunFolder:
         self.path, self.name = path, path.name
         self.results = path / "results"
         self._lock: FileLock | None = None
+        self._found = False  # whether its mark was there before
 
     @property
     def plan(self) -> Path:
@@ -146,37 +147,70 @@ class RunFolder:
             return (self.path / "stop").read_text(encoding="utf-8", errors="replace")
         return ""
 
+    def begin_again(self) -> None:
+        """Forget why a session was ended, and what it tried before its first rollout: another one goes on."""
+        with suppress(OSError):
+            for name in ("stop", "preflight.json"):
+                (self.path / name).unlink(missing_ok=True)
+            if (self.path / "preflight").exists():
+                remove_tree(str(self.path / "preflight"))
+
     def relative(self, path: Path) -> str:
         """A path of this run as it is written into records."""
         return path.relative_to(self.path).as_posix()
 
-    def hold(self) -> None:
-        """Mark the run as in progress, for as long as this process lives."""
-        lock = FileLock(self.path / "lock", thread_local=False)
-        try:
-            lock.acquire(timeout=1, poll_interval=0.01)  # somebody may be looking whether it is held
-        except (Timeout, OSError):
-            return
-        self._lock = lock
+    def hold(self, worker: str = "", patience: float = 1.0) -> bool:
+        """Mark the run as in progress, for as long as this process lives; a worker beside the session's own mark.
 
-    def release(self) -> None:
-        """The run is over; also where its folder is gone, or can't be written any more."""
+        Returns whether nobody else has marked it so. Somebody may be looking whether it is held, so it is tried for
+        ``patience`` seconds.
+        """
+        place = self.path / (f"lock-{worker}" if worker else "lock")
+        self._found = place.exists()
+        lock = FileLock(place, thread_local=False)
+        try:
+            lock.acquire(timeout=patience, poll_interval=0.01)
+        except (Timeout, OSError):
+            return False
+        self._lock = lock
+        return True
+
+    def release(self, *, ended: bool = True) -> None:
+        """This process is done with the run; also where its folder is gone, or can't be written any more.
+
+        Without ``ended`` it leaves the run as it was: one that was cut short stays marked.
+        """
         if self._lock is not None:
             with suppress(OSError):
                 self._lock.release()
-                (self.path / "lock").unlink(missing_ok=True)
+                if ended or not self._found:
+                    Path(self._lock.lock_file).unlink(missing_ok=True)
+                for left in self.path.glob("lock-*") if ended else ():  # of workers that died
+                    if not _is_held(left):
+                        left.unlink(missing_ok=True)
             self._lock = None
 
     def in_progress(self) -> bool:
-        """Whether a live process holds this run."""
-        place = self.path / "lock"
-        if not place.exists():
+        """Whether a live process holds this run: its session's own, or a worker that was left alone."""
+        return any(map(_is_held, (self.path / "lock", *self.path.glob("lock-*"))))
+
+    def is_held(self) -> bool:
+        """Whether the session itself is in progress, and not only a worker that it left."""
+        return _is_held(self.path / "lock")
+
+    def was_cut(self) -> bool:
+        """Whether the session that made it was ended from outside: its mark is there, and nobody holds it."""
+        return (self.path / "lock").exists() and not self.is_held()
+
+
+def _is_held(place: Path) -> bool:
+    if not place.exists():
+        return False
+    try:
+        with FileLock(place, thread_local=False).acquire(timeout=0):
             return False
-        try:
-            with FileLock(place, thread_local=False).acquire(timeout=0):
-                return False
-        except (Timeout, OSError):
-            return True
+    except (Timeout, OSError):
+        return True
 
 
 def kept_stages(run: RunFolder) -> Iterator[Path]:

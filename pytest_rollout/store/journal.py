@@ -44,7 +44,7 @@ class _Lines:
     def __init__(self, path: Path, *, sync: bool) -> None:
         self.path, self._sync = path, sync
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise recording_error("the journal", path, error) from error
 
@@ -56,12 +56,15 @@ class _Lines:
             raise recording_error("the journal", self.path, error) from error
 
     def append(self, data: bytes) -> None:
+        """Add a line; behind half a line, which a process left that was killed, on a line of its own."""
         line, size = data + b"\n", None
         try:
             status = os.fstat(self._fd)
             if not status.st_nlink:
                 raise FileNotFoundError(errno.ENOENT, "it was removed")
             size = status.st_size
+            if size and os.pread(self._fd, 1, size - 1) != b"\n":
+                line = b"\n" + line
             done = os.write(self._fd, line)
             while done < len(line):
                 done += os.write(self._fd, line[done:])

@@ -5,7 +5,8 @@ A journal may end in half a line (the writer was killed): that line is left out 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from pytest_rollout.store.union import counting
 
 T = TypeVar("T")
 
-__all__ = ["LoadedRun", "find_rollout", "find_run", "lines_of", "load_plan", "load_results"]
+__all__ = ["LoadedRun", "find_rollout", "find_run", "lines_of", "load_plan", "load_results", "sizes_of"]
 
 
 class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +41,15 @@ def load_plan(run: RunFolder) -> Plan | None:
         return None
 
 
-def load_results(run: RunFolder) -> LoadedRun:
-    """The union of a run's journals; of several lines of one rollout the one of :func:`counting` counts."""
+def load_results(run: RunFolder, sizes: Mapping[str, int] | None = None) -> LoadedRun:
+    """The union of a run's journals; of several lines of one rollout the one of :func:`counting` counts.
+
+    With ``sizes`` (see :func:`sizes_of`) the journals are read as they were when they had these.
+    """
     found: dict[str, Result] = {}
     amends: list[Result] = []
     broken = 0
-    for line in lines_of(run.results):
+    for line in lines_of(run.results, sizes):
         try:
             result = msgspec.json.decode(line, type=Result)
         except msgspec.MsgspecError:
@@ -67,14 +71,31 @@ def load_results(run: RunFolder) -> LoadedRun:
     return LoadedRun(results=tuple(results), missing=tuple(missing), broken=broken)
 
 
-def lines_of(folder: Path) -> Iterator[bytes]:
-    """The lines of every journal in a folder, one journal after the other; b"?" for one that can't be read."""
+def lines_of(folder: Path, sizes: Mapping[str, int] | None = None) -> Iterator[bytes]:
+    """The lines of every journal in a folder, one journal after the other; b"?" for one that can't be read.
+
+    With ``sizes`` no more of each than so many bytes.
+    """
     for path in sorted(folder.glob("*.jsonl")):
+        left = None if sizes is None else sizes.get(path.name, 0)
         try:
             with open(path, "rb") as file:
-                yield from (line for line in file if line.strip())
+                for line in file:
+                    if left is not None and (left := left - len(line)) < 0:
+                        break
+                    if line.strip():
+                        yield line
         except OSError:
             yield b"?"
+
+
+def sizes_of(folder: Path) -> dict[str, int]:
+    """The sizes of the journals in a folder, in bytes, by name."""
+    found = {}
+    for path in folder.glob("*.jsonl"):
+        with suppress(OSError):
+            found[path.name] = path.stat().st_size
+    return found
 
 
 def find_run(results: ResultsFolder, selector: str = "last") -> RunFolder:

@@ -9,8 +9,9 @@ import msgspec
 from pytest_rollout.bundle import SCHEMA_VERSION, AuditVerdict, Pins, Termination, Usage
 from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.reward import Check
+from pytest_rollout.shard import OfShard
 
-__all__ = ["Earlier", "Plan", "Planned", "Result", "RunRecord", "ScoreRecord", "Source", "SourceRun"]
+__all__ = ["Earlier", "Plan", "Planned", "Result", "Resumed", "RunRecord", "ScoreRecord", "Source", "SourceRun"]
 
 
 class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,21 @@ class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     folder: str
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that went on with a run. ``rollouts`` is how many it was to make, ``measured`` how many it found made.
+
+    ``changed`` has, by its name, each pin that had changed and was allowed to: pairs of an old and a new value.
+    """
+
+    time: str
+    plugin_version: str
+    arguments: tuple[str, ...] = ()
+    pins: dict[str, str] = {}
+    rollouts: int
+    measured: int
+    changed: dict[str, list[tuple[str, str]]] = {}
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +55,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     not_redacted: dict[str, str] = {}
     source: SourceRun | None = None
     merged: tuple[dict[str, Any], ...] = ()
+    shard: OfShard | None = None
+    resumed: tuple[Resumed, ...] = ()
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: tuple[Planned, ...]
     multiplied: dict[str, int] = {}
     notes: tuple[str, ...] = ()
+    shard: OfShard | None = None
 
 
 class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +150,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     a warning to an earlier line of the same rollout and changes nothing else. ``attempt`` is the one that was judged,
     ``earlier`` those before it. ``pins`` and ``usage`` are those of its bundle, ``metrics`` what the test recorded.
     ``source`` is set where no agent ran: the stored rollout that was scored again.
+    ``xfail`` is what pytest made of a mark that expects the test to fail: its reason, or ``[XPASS(strict)]`` and that.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -164,6 +184,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     evaluator_revision: str | None = None
     in_process: bool = False
     audit: AuditVerdict | None = None
+    xfail: str | None = None
     time: str = ""
     amends: bool = False
     source: Source | None = None

@@ -43,7 +43,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                 "outcome",
             ),
             *("reward", "control", "bodylimit", "lastresort", "processes", "apart", "redaction"),
-            *("retries", "breaker"),
+            *("retries", "breaker", "shard"),
         ),
         (),
     ),
@@ -68,15 +68,17 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "evaluation": (("evaluation",), ("values", "stage", "executors", "agents")),
     # What was asked for, beside what was in force.
     "enforced": (("enforced", "findings"), ("values", "executors")),
+    # What must be equal for two results to be comparable.
+    "pins": (("pins",), ("values", "executors", "agents")),
     # Task, agent and executor make a bundle, with a way to judge it.
     "attempt": (
         ("attempt", "tries"),
-        ("values", "stage", "executors", "capacity", "agents", "evaluation", "enforced", "store"),
+        ("values", "stage", "executors", "capacity", "agents", "evaluation", "enforced", "pins", "store"),
     ),
     # What right, forged and spoilt work scores.
     "audit": (("audit",), ("values", "store")),
     # Figures, comparisons, gates.
-    "decisions": (("decisions",), ("values", "store")),
+    "decisions": (("decisions",), ("values", "settings", "store")),
     # What people and tools read of results.
     "report": (("report",), ("values", "store", "decisions")),
     # Stored bundles scored again.
@@ -96,7 +98,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "shown": (("shown",), ("values", "executors", "agents")),
     # A session's settings, folder, agents and executor.
     "run": (
-        ("run",),
+        ("run", "job"),
         (
             *("values", "settings", "sources", "stage", "executors", "capacity", "agents", "store", "attempt"),
             *("recording", "rescoring", "isolation", "shown"),
@@ -120,7 +122,7 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("plugin", "_*"),
         (
             *("values", "settings", "stage", "executors", "agents", "marker", "store", "evaluation", "attempt"),
-            *("audit", "decisions", "report", "rescoring", "recording", "run", "capacity", "preflight"),
+            *("audit", "decisions", "report", "rescoring", "recording", "run", "capacity", "preflight", "pins"),
         ),
     ),
 }

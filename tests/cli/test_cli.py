@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -437,3 +438,20 @@ def test_mistakes(empty: Tool, arguments: list[str], message: str) -> None:
     assert (code, text) == (2, "")
     last = errors.splitlines()[-1]
     assert re.sub(r"choose from [^)]*", "choose from VERBS", last).endswith(message)
+
+
+# report
+
+
+def test_the_junit_report_of_a_run(tool: Tool, tmp_path: Path) -> None:
+    said = tool.said("report", "--junit", str(tmp_path / "r.xml"))
+    assert said == [f"{tmp_path}/r.xml: 4 rollouts of {tool.run.name}: 2 passed, 1 failed, 1 not measured"]
+    suite = ET.parse(tmp_path / "r.xml").getroot()[0]
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["4", "1", "1", "0"]
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert "half" in (failure.text or "")
+    assert "##vso[build]" not in (tmp_path / "r.xml").read_text()
+    refused = tool.refused("report", "--junit", str(tmp_path / "none" / "r.xml"))
+    assert refused == f"the JUnit report {tmp_path}/none/r.xml can't be written: No such file or directory"
+    assert tool("report")[0] == 2

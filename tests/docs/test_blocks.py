@@ -194,7 +194,7 @@ class Runner:
             parser.read_string(block.text)
             ours = {key for key in parser["pytest"] if key.startswith("rollout")}
             assert ours
-            assert ours <= {f"rollout_{knob.name}" for knob in KNOBS if not (knob.flag or knob.once)}
+            assert ours <= {f"rollout_{knob.name}" for knob in KNOBS if knob.ini}
         else:
             assert block.language == "json", block.language
             json.loads(block.text)

@@ -29,6 +29,7 @@ from pytest_rollout.exporting.columns import COLUMNS
 from pytest_rollout.report.properties import properties_of
 from pytest_rollout.reward import Check, Reward
 from pytest_rollout.settings import CONTROLS, EXECUTORS, GITHUBS, ISOLATIONS, KEEPS
+from pytest_rollout.shard import OfShard
 from pytest_rollout.store import facts, heldout, labels, records
 
 PACKAGE = Path(pytest_rollout.__file__).parent
@@ -199,11 +200,15 @@ def exit_statuses() -> set[str]:
 
 
 def ini_keys() -> set[str]:
-    return {f"rollout_{knob.name}" for knob in knobs.KNOBS if not (knob.flag or knob.once)}
+    return {f"rollout_{knob.name}" for knob in knobs.KNOBS if knob.ini}
+
+
+def of_one_session() -> set[str]:
+    return {knob.option or "" for knob in knobs.KNOBS if knob.one_session}
 
 
 def flags() -> set[str]:
-    return {knob.option or "" for knob in knobs.KNOBS if knob.flag or knob.once}
+    return {knob.option or "" for knob in knobs.KNOBS if knob.flag}
 
 
 def refused() -> set[str]:
@@ -220,10 +225,11 @@ def settings() -> set[str]:
     return {knob.name for knob in knobs.KNOBS} | set(marker.ARGUMENTS)
 
 
-_VERBS = ("diff", "apply", "drop", "prune", "label", "labels", "merge", "export")
+_VERBS = ("diff", "apply", "drop", "prune", "label", "labels", "merge", "export", "report")
 CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("settings", "## Options and ini keys", ini_keys),
     ("settings", "## Flags", flags),
+    ("settings", "## Options of one session", of_one_session),
     ("settings", "## Precedence", settings),
     ("gates", "## Figures", lambda: set(gates.FIGURES)),
     ("marker", "## Arguments", lambda: set(marker.ARGUMENTS)),
@@ -275,6 +281,8 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## labels.jsonl", lambda: fields(labels.Label)),
     ("files-on-disk", "## run.json", lambda: fields(records.RunRecord)),
     ("files-on-disk", "## SourceRun", lambda: fields(records.SourceRun)),
+    ("files-on-disk", "## Resumed", lambda: fields(records.Resumed)),
+    ("files-on-disk", "## OfShard", lambda: fields(OfShard)),
     ("files-on-disk", "## plan.json", lambda: fields(records.Plan)),
     ("files-on-disk", "## Planned", lambda: fields(records.Planned)),
     ("files-on-disk", "## journal.jsonl", lambda: source(r'(?:journal\.event|_journal)\("(\w+)"')),
@@ -339,7 +347,7 @@ def test_options_stand_beside_their_ini_keys() -> None:
     found = {
         row[0].strip("`"): row[1].strip("`").split(" ") for row in rows(read("settings"), "## Options and ini keys")
     }
-    kept = [knob for knob in knobs.KNOBS if not (knob.flag or knob.once)]
+    kept = [knob for knob in knobs.KNOBS if knob.ini]
     shown = {f"rollout_{knob.name}": [knob.option, knob.metavar] if knob.option else ["–"] for knob in kept}
     assert found == shown
 
@@ -347,7 +355,7 @@ def test_options_stand_beside_their_ini_keys() -> None:
 def test_the_precedence_names_each_source_that_exists() -> None:
     """A setting has a rank for the command line, the marker and the ini file exactly where it can be said there."""
     options = {knob.name for knob in knobs.KNOBS if knob.option}
-    keys = {knob.name for knob in knobs.KNOBS if not (knob.flag or knob.once)}
+    keys = {knob.name for knob in knobs.KNOBS if knob.ini}
     for cells in rows(read("settings"), "## Precedence"):
         name = cells[0].strip("`")
         sources = (name in options, name in marker.ARGUMENTS, name in keys)

@@ -38,6 +38,9 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "--rollout-retry-forgeable",
         "--rollout-max-infra",
         "--rollout-preflight",
+        "--rollout-resume",
+        "--rollout-resume-changed",
+        "--rollout-shard",
     }
     assert {knob.name for knob in KNOBS if knob.option is None} == {
         "stage_root",
@@ -47,9 +50,10 @@ def test_options_and_keys_are_those_that_are_documented() -> None:
         "pools",
         "redact",
     }
-    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "pools", "gate", "redact"]
+    assert [knob.name for knob in KNOBS if knob.repeated] == ["pin", "resume_changed", "pools", "gate", "redact"]
     assert [knob.name for knob in KNOBS if knob.flag] == ["retry_forgeable", "preflight", "audit", "gate_untrusted"]
-    assert [knob.name for knob in KNOBS if knob.once] == ["rescore"]
+    assert [knob.name for knob in KNOBS if knob.one_session] == ["rescore", "resume", "resume_changed", "shard"]
+    assert [knob.name for knob in KNOBS if knob.flag and knob.one_session] == []
 
 
 def test_every_knob_is_a_field_of_the_settings() -> None:

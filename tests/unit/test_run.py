@@ -26,9 +26,10 @@ from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.executors.ladder import ISOLATED
 from pytest_rollout.executors.protocol import Bind, Executor
 from pytest_rollout.executors.rungs import unmet
+from pytest_rollout.job import Job
 from pytest_rollout.outcome import Verdict
 from pytest_rollout.reward import Reward
-from pytest_rollout.run import Job, Run
+from pytest_rollout.run import Run
 from pytest_rollout.settings import Settings
 from pytest_rollout.store.folder import read_record
 from pytest_rollout.store.load import load_plan, load_results

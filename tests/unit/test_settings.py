@@ -12,7 +12,7 @@ import pytest
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.knobs import KNOBS
 from pytest_rollout.retries import DEFAULT_RETRIES
-from pytest_rollout.settings import Settings, resolve
+from pytest_rollout.settings import CHANGEABLE, Settings, resolve
 
 ROOT, INVOKED, INI = Path("/proj"), Path("/proj/here"), Path("/proj/ini")
 
@@ -87,6 +87,9 @@ FROM_OPTION: list[tuple[str, Any, dict[str, Any]]] = [
     ("retry_forgeable", True, {"retry_forgeable": True}),
     ("max_infra", "0", {"max_infra": 0}),
     ("preflight", True, {"preflight": True}),
+    ("resume", " last ", {"resume": "last"}),
+    ("resume_changed", [], {}),
+    ("shard", "3/8", {"shard": "3/8"}),
 ]
 FROM_INI: list[tuple[str, Any, dict[str, Any]]] = [
     ("agent", "good", {"agent": "good", "agent_from": "rollout_agent in the ini file"}),
@@ -141,7 +144,22 @@ def test_an_agent_of_the_ini_file_does_not_run_where_none_does() -> None:
 
 def test_every_knob_is_tried_from_each_of_its_sources() -> None:
     assert {name for name, _, _ in FROM_OPTION} == {knob.name for knob in KNOBS if knob.option}
-    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS if not (knob.flag or knob.once)}
+    assert {name for name, _, _ in FROM_INI} == {knob.name for knob in KNOBS if knob.ini}
+
+
+def test_pins_that_may_change_are_named_beside_the_run_that_is_resumed() -> None:
+    named = settings({"resume": "last", "resume_changed": ["model", "rung", "model"]})
+    assert (named.resume, named.resume_changed) == ("last", ["model", "rung"])
+    assert settings({"resume": "last", "resume_changed": ["all"]}).resume_changed == ["all"]
+    assert refusal({"resume": "last", "resume_changed": ["modell"]}) == (
+        f"--rollout-resume-changed: unknown pin 'modell'; valid: {', '.join(CHANGEABLE)}. Did you mean 'model'?"
+    )
+    alone = refusal({"resume_changed": ["model"]})
+    assert alone == "--rollout-resume-changed says something only beside --rollout-resume"
+    assert refusal({"resume": ""}) == "--rollout-resume: the value is empty"
+    for name, value in (("audit", True), ("rescore", "last")):
+        message = f"--rollout-resume does not go together with --rollout-{name}, which runs no agent"
+        assert refusal({"resume": "last", name: value}) == message
 
 
 @pytest.mark.parametrize(

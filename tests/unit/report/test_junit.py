@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from junitparser import JUnitXml, xunit2
 from lxml import etree
 
-from pytest_rollout.report.junit import ROLLOUT_PROPERTY, TEXT_LIMIT, CaseVerdict, rewrite
+from pytest_rollout.report.junit import ROLLOUT_PROPERTY, CaseVerdict, rewrite
+from pytest_rollout.report.xmlbounds import TEXT_LIMIT
 
 Outcome = Literal["passed", "failed", "infra"]
 ID = '<property name="rollout.rollout_id" value="r1" />'

@@ -25,6 +25,7 @@ def lines_of(text: str) -> list[str]:
 
 
 @given(TEXTS)
+@example(":")
 @example("###[x]")
 @example("####vso[x]")
 @example("a\r::b")

@@ -160,6 +160,52 @@ def test_a_run_whose_process_was_killed_is_over(
     assert not run.in_progress()
 
 
+def test_a_run_that_was_killed_is_known_as_cut_short_until_a_session_ends_it(
+    tmp_path: Path, holder: Callable[[RunFolder], subprocess.Popen[str]]
+) -> None:
+    run = RunFolder(tmp_path)
+    assert not run.was_cut()
+    process = holder(run)
+    assert not run.was_cut()
+    process.kill()
+    process.wait()
+    assert run.was_cut()
+    assert run.hold()
+    run.release(ended=False)  # it was refused
+    assert run.was_cut()
+    assert run.hold()
+    run.release()
+    assert not run.was_cut()
+    assert run.hold()
+    run.release(ended=False)
+    assert not run.was_cut()
+
+
+def test_a_worker_that_was_left_alone_is_progress_and_not_its_session(tmp_path: Path) -> None:
+    run, worker = RunFolder(tmp_path), RunFolder(tmp_path)
+    assert worker.hold("gw0")
+    assert (run.in_progress(), run.is_held(), run.was_cut()) == (True, False, False)
+    assert run.hold()
+    assert not RunFolder(tmp_path).hold(patience=0.02)
+    (run.path / "lock-gw1").touch()  # of a worker that died
+    worker.release()
+    assert run.is_held()
+    run.release()
+    assert not run.in_progress()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_session_that_goes_on_forgets_what_ended_the_one_before(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.begin_again()
+    (run.path / "stop").write_text("ten in a row")
+    (run.path / "preflight.json").touch()
+    run.new_preflight("noop")
+    run.begin_again()
+    assert (run.stopped(), os.listdir(run.path)) == ("", [])
+
+
 def test_this_process_can_hold_and_release_and_hold_again(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     for _ in range(2):

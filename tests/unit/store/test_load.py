@@ -11,7 +11,8 @@ import pytest
 
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
-from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_plan, load_results
+from pytest_rollout.store.journal import ResultsJournal
+from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_plan, load_results, sizes_of
 from pytest_rollout.store.records import Plan, Planned, Result
 
 LIST = "pytest-rollout list shows them."
@@ -67,6 +68,24 @@ def test_a_run_without_a_journal_is_empty(runs: Runs) -> None:
 def test_the_journals_of_all_workers_are_read(runs: Runs) -> None:
     run = runs.run("a", {"gw0": ["x", "y"], "gw1": ["z"]})
     assert sorted(names(load_results(run))) == ["x", "y", "z"]
+
+
+def test_a_run_can_be_read_as_it_was(runs: Runs) -> None:
+    run = runs.run("a", {"gw0": ["x"], "gw1": ["y"]})
+    with open(run.results / "gw1.jsonl", "ab") as journal:
+        journal.write(b'{"rollout": "half')
+    sizes = sizes_of(run.results)
+    assert sorted(sizes) == ["gw0.jsonl", "gw1.jsonl"]
+    before = load_results(run)
+    assert (sorted(names(before)), before.broken) == (["x", "y"], 1)
+    for worker in ("gw0", "gw1", "gw2"):
+        journal_of_worker = ResultsJournal(run.results / f"{worker}.jsonl")
+        journal_of_worker.append(runs.result(f"later-{worker}"))
+        journal_of_worker.close()
+    now = load_results(run)
+    assert (len(now.results), now.broken) == (5, 1)
+    then = load_results(run, sizes)
+    assert (sorted(names(then)), then.broken) == (["x", "y"], 0)
 
 
 def test_results_come_in_the_order_of_the_plan_and_then_of_their_time(runs: Runs) -> None:
