@@ -15,13 +15,11 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import new_run_id
 from pytest_rollout.knobs import KNOBS
 from pytest_rollout.settings import Settings, resolve
-from pytest_rollout.shard import Shard, read_shard
-from pytest_rollout.store.folder import ResultsFolder
 
 if TYPE_CHECKING:
     from pytest_rollout.redaction.redactor import Redactor
 
-__all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_of", "shard_of"]
+__all__ = ["environment_of_worker", "new_run", "redactor_of_process", "settings_of"]
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -37,7 +35,8 @@ def settings_of(config: pytest.Config) -> Settings:
     )
     if settings.rescore is None:
         return settings
-    from pytest_rollout.rescoring.stored import find_stored  # not for a suite that is run
+    from pytest_rollout.rescoring.stored import find_stored  # not for a suite that is run, or that has no rollouts
+    from pytest_rollout.store.folder import ResultsFolder
 
     found = find_stored(ResultsFolder(Path(settings.dir)), settings.rescore, Path(config.invocation_params.dir))
     return replace(settings, rescore=str(found))  # 'last' is another one as soon as this run begins
@@ -48,14 +47,6 @@ def _ini(config: pytest.Config, name: str) -> object:
         return config.getini(name)
     except (TypeError, ValueError) as error:  # TOML knows types, and pytest refuses the wrong one
         raise ConfigError(f"{name} in the ini file: {error}") from None
-
-
-def shard_of(config: pytest.Config) -> Shard:
-    """The shard that was asked for; raises UsageError."""
-    try:
-        return read_shard(config.getoption("rollout_shard"), "--rollout-shard")
-    except ConfigError as error:
-        raise pytest.UsageError(f"rollout: {error}") from None
 
 
 def new_run(now: datetime) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from pytest_rollout._marks import concerns_us
-from pytest_rollout.shard import OfShard, Shard
+from pytest_rollout.errors import ConfigError
+from pytest_rollout.shard import OfShard, Shard, read_shard
 
-__all__ = ["PLUGIN", "Sharding", "shard_line"]
+__all__ = ["PLUGIN", "Sharding", "shard_line", "shard_of"]
 
 PLUGIN = "rollout-shard"
 _SENT = "rollout_shard"
@@ -18,6 +19,14 @@ _SENT = "rollout_shard"
 def shard_line(shard: OfShard) -> str:
     """The line below «collected N items»."""
     return f"rollout: shard {shard}: {shard.tests} of {shard.all_tests} tests"
+
+
+def shard_of(config: pytest.Config) -> Shard:
+    """The shard that was asked for; raises UsageError."""
+    try:
+        return read_shard(config.getoption("rollout_shard"), "--rollout-shard")
+    except ConfigError as error:
+        raise pytest.UsageError(f"rollout: {error}") from None
 
 
 class Sharding:

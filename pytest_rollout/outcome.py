@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_rollout.bundle import Termination
 
-__all__ = ["INFRA_KINDS", "SLACK", "Blame", "Body", "Infra", "Means", "Score", "Verdict", "classify", "means"]
+__all__ = ["INFRA_KINDS", "SLACK", "Blame", "Body", "Infra", "Means", "Score", "Verdict", "classify", "lost", "means"]
 
 InfraKind = Literal[
     "stage",
@@ -86,6 +86,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     checks_reward: float | None = None
     type: str = ""
     message: str = ""
+
+
+def lost(infra: Infra | None) -> Verdict:
+    """The judgement of an attempt that infrastructure ended."""
+    return Verdict(outcome="infra", kind=infra.kind if infra is not None else None)
 
 
 def classify(*, infra: Infra | None, termination: Termination | None, body: Body | None, score: Score) -> Verdict:

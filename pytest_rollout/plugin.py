@@ -54,8 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "rollout(agent, prompt, workspace, limits, …): an agent evaluation task; see pytest-rollout"
     )
     if config.getoption("rollout_shard", None) is not None:
-        from pytest_rollout._settings import shard_of
-        from pytest_rollout._sharding import PLUGIN, Sharding
+        from pytest_rollout._sharding import PLUGIN, Sharding, shard_of
 
         config.pluginmanager.register(Sharding(config, shard_of(config)), PLUGIN)
     if hasattr(config.option, "dist") and not hasattr(config, "workerinput"):  # xdist, by whatever name it was loaded

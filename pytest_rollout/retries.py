@@ -2,6 +2,7 @@
 
 A text is numbers with commas or lines between them: ``2`` is for the kinds that are the machine's or the provider's
 (those with a default above 0), ``agent=1`` for one kind. Only what another run of the agent can mend has a number.
+It imports next to nothing, because settings are read in a session without rollouts too.
 """
 
 from __future__ import annotations
@@ -9,13 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from pytest_rollout.errors import ConfigError
-from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import nearest
 
-__all__ = ["DEFAULT_RETRIES", "MOST_RETRIES", "NEVER_RETRIED", "RetryPolicy", "read_retries"]
+__all__ = ["DEFAULT_RETRIES", "MOST_RETRIES", "NEVER_RETRIED", "read_retries"]
 
 MOST_RETRIES = 20
 DEFAULT_RETRIES: Mapping[str, int] = {
@@ -36,17 +34,6 @@ NEVER_RETRIED: Mapping[str, str] = {
     "fixture": _SUITE,
     "cancelled": "the session ended",
 }
-
-
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How many retries a rollout has for each kind; ``forgeable``: also of what a candidate can forge."""
-
-    retries: Mapping[str, int]
-    forgeable: bool = False
-
-    def allows(self, infra: Infra, spent: int) -> bool:
-        """Whether an attempt that ended so is followed by another, after ``spent`` retries for this kind."""
-        return (self.forgeable or not infra.forgeable) and spent < self.retries.get(infra.kind, 0)
 
 
 def read_retries(sources: Sequence[tuple[str, str]]) -> dict[str, int]:

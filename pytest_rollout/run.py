@@ -28,13 +28,12 @@ from pytest_rollout.executors.protocol import Executor, ExecutorInfo
 from pytest_rollout.identity import rollout_id
 from pytest_rollout.isolation import Isolation
 from pytest_rollout.job import Job
-from pytest_rollout.outcome import Verdict
+from pytest_rollout.outcome import Verdict, lost
 from pytest_rollout.plain import clean, clean_text
 from pytest_rollout.recording import news, result_of, score_of, this_process
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.rescoring.attempt import score_again
 from pytest_rollout.rescoring.stored import Stored, StoredRun, load_stored
-from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.reward import Reward
 from pytest_rollout.settings import Settings
 from pytest_rollout.shown import check_private
@@ -49,7 +48,7 @@ from pytest_rollout.store.folder import ResultsFolder, RunFolder, kept_stages, w
 from pytest_rollout.store.journal import ResultsJournal, utc_now
 from pytest_rollout.store.records import Earlier, Plan, Result, RunRecord, SourceRun
 from pytest_rollout.task import Archive, Folder, Git, Task
-from pytest_rollout.tries import backoff, next_number, persist
+from pytest_rollout.tries import RetryPolicy, backoff, next_number, persist
 
 __all__ = ["Run"]
 
@@ -166,16 +165,14 @@ class Run:
         self.redactor.learn(os.environ)  # a suite may have added to it
         executor = self.executor()
         self.isolation.check(job.task, executor.info)  # what these two refuse once, they refuse to the end
-        if job.trial is not None:
-            return self._attempt(job, agent, cancel, 1)
-        if job.stored is not None:
-            return self._attempt(job, agent, cancel, job.stored.result.attempt)
+        if job.trial is not None or job.stored is not None:
+            return self._attempt(job, agent, cancel, 1 if job.stored is None else job.stored.result.attempt)
         return persist(
             job.earlier,
             lambda number: self._attempt(job, agent, cancel, number),
             self.retry_policy,
             pause=lambda retry: cancel.wait(self.backoff(retry)),
-            put_away=lambda attempt: attempt.finish(keep=self._keeps_infra(attempt)),
+            put_away=lambda attempt: attempt.finish(keep=self.keeps(lost(attempt.infra))),
             relative=lambda attempt: self.folder.relative(attempt.folder),
         )
 
@@ -247,11 +244,6 @@ class Run:
         if self.settings.keep == "failed" and self.settings.rescore is None:  # made again, it can be made once more
             return verdict is None or verdict.outcome != "passed"
         return self.settings.keep == "all"
-
-    def _keeps_infra(self, attempt: Attempt) -> bool:
-        """Whether the stage of an attempt that another one follows is kept."""
-        assert attempt.infra is not None
-        return self.keeps(Verdict(outcome="infra", kind=attempt.infra.kind))
 
     def record(
         self,

@@ -7,18 +7,30 @@ a folder and a fresh stage of its own; those before the last stay as evidence, w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from pytest_rollout.attempt import Attempt
 from pytest_rollout.errors import InfraError
 from pytest_rollout.outcome import Infra
 from pytest_rollout.plain import clean_text
-from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.store.records import Earlier
 
-__all__ = ["backoff", "joined", "next_number", "persist"]
+__all__ = ["RetryPolicy", "backoff", "joined", "next_number", "persist"]
 
 _FIRST, _LONGEST = 1.0, 60.0  # seconds
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How many retries a rollout has for each kind; ``forgeable``: also of what a candidate can forge."""
+
+    retries: Mapping[str, int]
+    forgeable: bool = False
+
+    def allows(self, infra: Infra, spent: int) -> bool:
+        """Whether an attempt that ended so is followed by another, after ``spent`` retries for this kind."""
+        return (self.forgeable or not infra.forgeable) and spent < self.retries.get(infra.kind, 0)
 
 
 def backoff(retry: int, jitter: Callable[[], float]) -> float:

@@ -1,27 +1,30 @@
-"""The verb ``stats``: the figures of a run or of a baseline file."""
+"""The verbs ``stats``, the figures of a run or of a baseline file, and ``gate``, what they have to reach."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from pytest_rollout.cli.arguments import A_SIDE, Verbs
 from pytest_rollout.cli.say import json_of, say
 from pytest_rollout.decisions.figures import figures_of, task_figures
+from pytest_rollout.decisions.gates import judge, parse_gate, status_of
 from pytest_rollout.decisions.selection import groups_of, selected
-from pytest_rollout.decisions.sides import load_side
+from pytest_rollout.decisions.sides import load_finished, load_side
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.plain import nearest
 from pytest_rollout.report.figures import figure_lines, group_table, task_table
+from pytest_rollout.report.inert import one_line
 from pytest_rollout.report.terminal import plural
 from pytest_rollout.store.folder import ResultsFolder
 
-__all__ = ["add_verbs", "stats"]
+__all__ = ["add_verbs", "gate", "stats"]
 
 _MOST = 1_000_000
 
 
 def add_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
-    """``stats``."""
+    """``stats``, ``gate``."""
     verb = verbs.add_parser("stats", help="figures of a run: mean reward, pass@k, intervals, what was not measured")
     verb.add_argument("run", nargs="?", default="last", help=A_SIDE)
     verb.add_argument("--k", type=_numbers, metavar="K,…", help="pass@k and pass^k for these k (default: 1, and all)")
@@ -32,6 +35,13 @@ def add_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
     verb.add_argument("--seed", type=int, default=0, help="of the interval that draws tasks anew (default: 0)")
     verb.add_argument("--json", action="store_true", help="one JSON object")
     verb.set_defaults(action=stats)
+
+    verb = verbs.add_parser("gate", help="judge a run by gates, as pytest --rollout-gate does at its end")
+    verb.add_argument("gate", nargs="+", metavar="EXPR", help="what the run has to reach: 'mean_reward >= 0.8'")
+    verb.add_argument("--run", default="last", help=A_SIDE)
+    verb.add_argument("--untrusted", action="store_true", help="count results of agents that were not isolated")
+    verb.add_argument("--json", action="store_true", help="one JSON object a gate")
+    verb.set_defaults(action=gate)
 
 
 def _numbers(text: str) -> list[int]:
@@ -77,3 +87,14 @@ def stats(options: argparse.Namespace, results: ResultsFolder) -> int:
         lines.append(f"{plural(rows.broken, 'line')} of the journals could not be read")
     say("\n".join(lines))
     return 0
+
+
+def gate(options: argparse.Namespace, results: ResultsFolder) -> int:
+    """``gate``: 0 where all hold, 76 where one does not, else 75 where one is undecided."""
+    gates = [parse_gate(text, "gate") for text in options.gate]
+    rows = load_side(results, options.run)
+    bases = {each.base: load_finished(results, each.base, Path(), but={rows.name}) for each in gates if each.base}
+    judged = judge(gates, rows, bases, untrusted=options.untrusted)
+    for each in judged:
+        say(json_of(each) if options.json else one_line(each.line()))
+    return status_of(judged)

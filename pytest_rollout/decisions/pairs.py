@@ -186,7 +186,13 @@ def _different(task: str, old: Sequence[Row], new: Sequence[Row]) -> NotComparab
 
 
 def _revisions(sides: Sequence[Sequence[Row]]) -> list[tuple[str, list[set[str | None]]]]:
-    """The revisions on either side, by what they are of."""
+    """The revisions on either side, by what they are of.
+
+    A row of which nothing is known has no evidence: it is infra that is looked at as a failure.
+    """
+    sides = [
+        [row for row in rows if row.pins is not None or row.evaluator_revision is not None] or rows for rows in sides
+    ]
     tasks = [{None if row.pins is None else row.pins.task_digest for row in rows} for rows in sides]
     environments = [{None if row.pins is None else row.pins.environment_revision for row in rows} for rows in sides]
     checks = [{row.evaluator_revision for row in rows} for rows in sides]

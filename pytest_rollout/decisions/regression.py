@@ -11,8 +11,8 @@ from statistics import fmean
 
 import msgspec
 
-from pytest_rollout.decisions.figures import counted
-from pytest_rollout.decisions.rows import Row, Rows, by_task
+from pytest_rollout.decisions.pairs import pair
+from pytest_rollout.decisions.rows import Row, Rows
 from pytest_rollout.decisions.statistics import Estimate, estimate
 
 __all__ = ["Regression", "regression"]
@@ -36,44 +36,24 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def regression(new: Rows, base: Rows, *, untrusted: bool = False, confidence: float = 0.95) -> Regression:
-    """The difference of two runs; what does not count is left out on both sides."""
-    sides = [
-        {
-            task: found
-            for task, rows in by_task(side.rows).items()
-            if (found := [row for row in rows if counted(row, untrusted=untrusted)])
-        }
-        for side in (new, base)
-    ]
-    first, second = sides
-    both = sorted(first.keys() & second.keys())
-    common = [task for task in both if _same(first[task], second[task])]
-    difference = estimate([_mean(first[task]) - _mean(second[task]) for task in common])
+    """The difference of two runs over the tasks that :func:`pair` finds comparable, and that both measured."""
+    found = pair(base, new, untrusted=untrusted)
+    means = {each.task: (_mean(each.old), _mean(each.new)) for each in found.pairs}
+    pairs = {task: (old, now) for task, (old, now) in means.items() if old is not None and now is not None}
+    not_old = [task for task, (old, now) in means.items() if old is None and now is not None]
+    not_new = [task for task, (old, now) in means.items() if now is None and old is not None]
+    difference = estimate([now - old for old, now in pairs.values()])
     return Regression(
         base=base.name,
-        common=tuple(common),
-        changed=tuple(sorted(set(both) - set(common))),
-        only_new=tuple(sorted(first.keys() - second.keys())),
-        only_base=tuple(sorted(second.keys() - first.keys())),
+        common=tuple(pairs),
+        changed=tuple(each.task for each in found.changed),
+        only_new=tuple(sorted([*found.only_new, *not_old])),
+        only_base=tuple(sorted([*found.only_old, *not_new])),
         difference=difference,
         upper=difference.upper(confidence) if difference is not None else None,
     )
 
 
-def _mean(rows: Sequence[Row]) -> float:
-    return fmean(row.reward for row in rows if row.reward is not None)
-
-
-def _same(first: Sequence[Row], second: Sequence[Row]) -> bool:
-    """Whether every row of both was measured on one environment by one evaluator, all known.
-
-    A row of which nothing is known has no evidence: it is infra that is looked at as a failure.
-    """
-    found = {_revisions(row) for row in (*first, *second)} - {(None, None, None)}
-    return len(found) == 1 and None not in found.pop()
-
-
-def _revisions(row: Row) -> tuple[str | None, str | None, str | None]:
-    pins = row.pins
-    digest, environment = (pins.task_digest, pins.environment_revision) if pins is not None else (None, None)
-    return digest, environment, row.evaluator_revision
+def _mean(rows: Sequence[Row]) -> float | None:
+    rewards = [row.reward for row in rows if row.reward is not None]
+    return fmean(rewards) if rewards else None

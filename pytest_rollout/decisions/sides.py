@@ -35,14 +35,14 @@ def side_run(results: ResultsFolder, selector: str, *, but: Container[str] = ())
     return find_run(results, selector)
 
 
-def load_finished(results: ResultsFolder, selector: str, folder: Path) -> Rows:
+def load_finished(results: ResultsFolder, selector: str, folder: Path, *, but: Container[str] = ()) -> Rows:
     """What a later run is held against; a file, or the folder of a run, is looked for below ``folder`` first.
 
-    ``last`` is the newest run of which every planned rollout has a result. Raises ConfigError and SelectorError, also
-    where nothing was measured.
+    ``last`` is the newest run of which every planned rollout has a result, and none of ``but``. Raises ConfigError and
+    SelectorError, also where nothing was measured.
     """
     if selector == "last":
-        return _last_finished(results)
+        return _last_finished(results, but)
     place = folder / selector
     rows = load_side(results, str(place) if place.exists() else selector)
     if all(row.reward is None for row in rows.rows):
@@ -50,9 +50,9 @@ def load_finished(results: ResultsFolder, selector: str, folder: Path) -> Rows:
     return rows
 
 
-def _last_finished(results: ResultsFolder) -> Rows:
+def _last_finished(results: ResultsFolder, but: Container[str]) -> Rows:
     for run in reversed(results.all_runs()):
-        if not run.in_progress():
+        if run.name not in but and not run.in_progress():
             rows = load_rows(run)
             if not rows.missing and any(row.reward is not None for row in rows.rows):
                 return rows

@@ -60,3 +60,25 @@ def test_what_is_refused(tool: Tool) -> None:
     assert tool.refused("stats", "--tag", "x") == f"no task of {tool.run.name} has the tag 'x'"
     assert "'0' is not a list of numbers of samples from 1, such as 1,4" in tool("stats", "--k", "0")[2]
     assert tool.refused("stats", "nothing").startswith("no run begins with 'nothing'")
+
+
+def test_gates_over_a_run(tool: Tool) -> None:
+    """Their lines are those of a session, and so is the exit status."""
+    place = tool.results.path / "gated.json"
+    write_record(place, baseline_of(load_rows(tool.run)))
+    status, text, _ = tool("gate", "infra_rate < 0.3", "mean_reward >= 0.8", f"regression({place}) < 0.1")
+    assert (status, text.splitlines()) == (
+        76,
+        [
+            "gate infra_rate < 0.3: holds; 0.25; 1 of 4",
+            "gate mean_reward >= 0.8: does not hold; 0.875; with forgeable infra as 0: 0.5833; 3 measured of 4; "
+            "it holds only without what the candidate may have brought about",
+            f"gate regression({place}) < 0.1: holds; +0.0000, at most +0.0000 (95 %), on the mean of 2 common tasks",
+            "gate measured >= 0.7 (implied): holds; 0.75; 3 of 4, 1 infra",
+        ],
+    )
+    assert tool("gate", "infra_rate < 0.3", "--json", "--run", str(place))[0] == 0
+    assert tool.refused("gate", "regression(last) < 0.1") == (
+        f"there is no finished run in {tool.results.path}\nName a baseline file, or run once without this gate."
+    )
+    assert tool.refused("gate", "reward > 1").startswith("gate: 'reward > 1': unknown figure 'reward'; valid: ")

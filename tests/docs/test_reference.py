@@ -225,7 +225,7 @@ def settings() -> set[str]:
     return {knob.name for knob in knobs.KNOBS} | set(marker.ARGUMENTS)
 
 
-_VERBS = ("diff", "apply", "drop", "prune", "label", "labels", "merge", "export", "report")
+_VERBS = ("gate", "diff", "apply", "drop", "prune", "label", "labels", "merge", "export", "report")
 CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("settings", "## Options and ini keys", ini_keys),
     ("settings", "## Flags", flags),

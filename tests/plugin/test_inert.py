@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_rollout.knobs import KNOBS
 from tests.plugin.support import ALIKE, GOOD, SUITE, UNISOLATED, cases, filled, left_of_stages, probe, session
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ LISTS_MODULES = """
 """
 LIGHT = {"pytest_rollout", "pytest_rollout.knobs", "pytest_rollout.plugin", "pytest_rollout._marks"}
 ON_A_CONTROLLER = {
-    f"pytest_rollout.{name}" for name in ("_xdist", "_settings", "settings", "errors", "plain", "identity")
+    f"pytest_rollout.{name}" for name in ("_xdist", "_settings", "settings", "retries", "errors", "plain", "identity")
 }
 
 
@@ -167,11 +168,9 @@ def test_a_look_refuses_what_a_run_would_refuse(suite: Suite, pytester: pytest.P
 @ALIKE
 def test_help(suite: Suite, pytester: pytest.Pytester) -> None:
     text = session(pytester, "-p", "rollout", "--help").text
-    options = ["agent", "pin", "samples", "executor", "isolation", "rung"]
-    options += ["keep", "audit", "controls", "dir", "slots"]
-    assert re.findall(r"^  --rollout-(\w+)", text, re.M) == options
-    keys = ["agent", "pin", "samples", "executor", "isolation", "rung", "keep", "audit_repeats", "controls", "dir"]
-    keys += ["stage_root", "config", "slots", "pools", "redact", "keep_runs"]
+    options = [knob.option for knob in KNOBS if knob.option]
+    assert re.findall(r"^  (--rollout-[\w-]+)", text, re.M) == options
+    keys = [knob.name for knob in KNOBS if knob.ini]
     assert re.findall(r"^  rollout_(\w+) ", text, re.M) == keys
     assert "agent rollouts (pytest-rollout):" in text.splitlines()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_rollout.errors import ConfigError
-from pytest_rollout.outcome import INFRA_KINDS, Infra
-from pytest_rollout.retries import DEFAULT_RETRIES, NEVER_RETRIED, RetryPolicy, read_retries
+from pytest_rollout.outcome import INFRA_KINDS
+from pytest_rollout.retries import DEFAULT_RETRIES, NEVER_RETRIED, read_retries
 
 OPTION, FILE = "--rollout-retries", "rollout_retries in the ini file"
 KINDS = ", ".join(DEFAULT_RETRIES)
@@ -62,12 +62,3 @@ def test_what_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_retries([(text, OPTION)])
     assert str(caught.value) == f"{OPTION}: {said}"
-
-
-def test_what_a_policy_allows() -> None:
-    policy = RetryPolicy(retries={"stage": 2})
-    stage, forged = (Infra(kind="stage", message="x", forgeable=forgeable) for forgeable in (False, True))
-    assert [policy.allows(stage, spent) for spent in range(4)] == [True, True, False, False]
-    assert not policy.allows(Infra(kind="agent", message="x"), 0)
-    assert not policy.allows(forged, 0)
-    assert RetryPolicy(retries={"stage": 2}, forgeable=True).allows(forged, 1)

@@ -13,10 +13,9 @@ from pytest_rollout.bundle import BundleRecord, Usage
 from pytest_rollout.errors import InfraError, ProviderError, StageError
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.outcome import Infra
-from pytest_rollout.retries import RetryPolicy
 from pytest_rollout.store.journal import AttemptJournal
 from pytest_rollout.store.records import Earlier
-from pytest_rollout.tries import backoff, joined, next_number, persist
+from pytest_rollout.tries import RetryPolicy, backoff, joined, next_number, persist
 
 STAGE = Infra(kind="stage", message="no room")
 PROVIDER = Infra(kind="provider", message="429")
@@ -174,3 +173,12 @@ def test_a_wait_ends_at_once_when_the_session_does() -> None:
     assert cancel.wait(600)
     cancel.close()
     assert cancel.wait(600)
+
+
+def test_what_a_policy_allows() -> None:
+    policy = RetryPolicy(retries={"stage": 2})
+    stage, forged = (Infra(kind="stage", message="x", forgeable=forgeable) for forgeable in (False, True))
+    assert [policy.allows(stage, spent) for spent in range(4)] == [True, True, False, False]
+    assert not policy.allows(Infra(kind="agent", message="x"), 0)
+    assert not policy.allows(forged, 0)
+    assert RetryPolicy(retries={"stage": 2}, forgeable=True).allows(forged, 1)
