@@ -111,7 +111,7 @@ def _short(values: Sequence[str]) -> str:
     return text or "unknown"
 
 
-_LEAST = (15, 10, 10, 11, 26, 5)
+_LEAST = (15, 11, 11, 14, 27, 5)
 _HEAD = ("", "A", "B", "B − A", "interval", "tasks")
 
 

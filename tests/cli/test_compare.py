@@ -66,12 +66,12 @@ A  2026-01-01T00-00-00Z-0000000a: 7 of 7 rollouts measured, 1 to 2 a task
 B  2026-01-02T00-00-00Z-0000000b: 9 of 10 rollouts measured, 1 to 3 a task, 1 infra
 compared: model m → n
 
-                          A           B        B − A                    interval  tasks
-reward               0.8333      0.8333            0               −1.24 … +1.24      3
-success              0.8333      0.7778      −0.0556                −1.51 … +1.4      3
-unmeasured                0      0.1111       +0.111             −0.367 … +0.589      3
-wall time             2.5 s     2.833 s     +0.333 s          −0.384 s … +1.05 s      3
-peak memory       1.907 MiB   1.907 MiB        0 MiB               0 MiB … 0 MiB      3
+                           A            B           B − A                     interval  tasks
+reward                0.8333       0.8333               0                −1.24 … +1.24      3
+success               0.8333       0.7778         −0.0556                 −1.51 … +1.4      3
+unmeasured                 0       0.1111          +0.111              −0.367 … +0.589      3
+wall time              2.5 s      2.833 s        +0.333 s           −0.384 s … +1.05 s      3
+peak memory        1.907 MiB    1.907 MiB           0 MiB                0 MiB … 0 MiB      3
 
 success by task: 1 higher in B, 1 lower, 1 the same; exact sign test p = 1
 reward, bootstrap over tasks: −0.5 … +0.5 (seed 0)
