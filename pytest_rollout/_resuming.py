@@ -32,7 +32,7 @@ from pytest_rollout.store.folder import ResultsFolder, RunFolder
 from pytest_rollout.store.journal import utc_now
 from pytest_rollout.store.load import find_run
 from pytest_rollout.store.records import Earlier, Plan, Planned, Resumed
-from pytest_rollout.store.resumed import go_on
+from pytest_rollout.store.resumed import go_on, refuse_made
 
 __all__ = ["Resuming", "find_resumed"]
 
@@ -54,6 +54,7 @@ def find_resumed(settings: Settings, *, hold: bool) -> tuple[RunFolder, Before]:
     until = time.monotonic() + _PATIENCE
     while run.in_progress() and not run.is_held() and time.monotonic() < until:
         time.sleep(0.05)
+    refuse_made(run)
     if run.in_progress() or (hold and not run.hold()):
         raise ConfigError(f"--rollout-resume: the run {run.name} is in progress", hint="Wait for it, or end it.")
     try:

@@ -6,7 +6,6 @@ memory; the second one decodes a line at a time.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 from pytest_rollout.exporting.columns import Given, row_of
 from pytest_rollout.outcome import Outcome
 from pytest_rollout.store.folder import RunFolder
+from pytest_rollout.store.labels import counted, load_labels
 from pytest_rollout.store.load import load_plan
 from pytest_rollout.store.records import Result
 from pytest_rollout.store.union import counting
@@ -154,17 +154,8 @@ def _present(run: RunFolder, result: Result) -> frozenset[str]:
 
 def _labels(run: RunFolder) -> dict[str, Sequence[Mapping[str, Any]]]:
     """What people said of rollouts, by rollout: of each person the last word."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    try:
-        lines = (run.path / "labels.jsonl").read_bytes().splitlines()
-    except OSError:
-        return {}
-    for line in lines:
-        try:
-            label = json.loads(line)
-            found.setdefault(label["rollout"], {})[label["by"]] = {
-                name: label.get(name) for name in ("by", "reward", "reason", "time")
-            }
-        except (ValueError, KeyError, TypeError):
-            continue
-    return {rollout: tuple(by.values()) for rollout, by in found.items()}
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for label in counted(load_labels(run)[0]):
+        told = {"by": label.by, "reward": label.reward, "reason": label.reason, "time": label.time}
+        found.setdefault(label.rollout, []).append(told)
+    return dict(found)

@@ -10,8 +10,8 @@ a run that was killed before that is found in its journals, for as long as they 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,9 +20,10 @@ from pytest_rollout.bundle import SCHEMA_VERSION
 from pytest_rollout.errors import recording_error
 from pytest_rollout.identity import canonical_digest
 from pytest_rollout.redaction.redactor import FORMS, Redactor
-from pytest_rollout.store.folder import ResultsFolder, RunFolder
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
+from pytest_rollout.store.journal import append_synced
 from pytest_rollout.store.load import load_plan, load_results
-from pytest_rollout.store.records import Result
+from pytest_rollout.store.records import Result, RunRecord
 
 __all__ = ["HELD_OUT", "Look", "Looks", "add_look", "look_of", "looks"]
 
@@ -74,16 +75,8 @@ def _acted(result: Result) -> bool:
 def add_look(results: ResultsFolder, look: Look, redactor: Redactor = FORMS) -> None:
     """Add a line to the ledger and see it on the disk; raises RecordingError or HostError."""
     place = _ledger(results)
-    line = msgspec.json.encode(redactor.value(msgspec.to_builtins(look))) + b"\n"
     try:
-        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            size = os.fstat(fd).st_size
-            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a full disk, or a crash of the machine
-            os.write(fd, b"\n" + line if torn else line)
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
+        append_synced(place, msgspec.json.encode(redactor.value(msgspec.to_builtins(look))))
     except OSError as error:
         raise recording_error("the ledger of held-out runs", place, error) from error
 
@@ -103,16 +96,22 @@ def looks(results: ResultsFolder) -> Looks:
             broken += 1
         else:
             found[look.run] = look  # a run that went on later has a second line, and stays one look
-    for run in results.all_runs():
-        unwritten = _unwritten(run) if run.name not in found else None
+    runs = results.all_runs()
+    names = {*found, *(run.name for run in runs)}
+    for run in runs:
+        unwritten = _unwritten(run, names) if run.name not in found else None
         if unwritten is not None:
             found[run.name] = unwritten
     return Looks(looks=tuple(sorted(found.values(), key=lambda look: (look.run, look.time))), broken=broken)
 
 
-def _unwritten(run: RunFolder) -> Look | None:
-    """The look of a run that has no line."""
+def _unwritten(run: RunFolder, known: Container[str]) -> Look | None:
+    """The look of a run that has no line; none where no agent ran, and none where its shards are among the known."""
     plan = load_plan(run)
+    with suppress(OSError, msgspec.MsgspecError):
+        record = read_record(run.record, RunRecord)
+        if record.source is not None or any(part.get("run") in known for part in record.merged):
+            return None
     if plan is None or all(planned.split != HELD_OUT for planned in plan.rollouts):
         return None
     return look_of(run.name, load_results(run).results)

@@ -22,7 +22,7 @@ from pytest_rollout.plain import clean
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.store.records import Result
 
-__all__ = ["AttemptJournal", "ResultsJournal", "utc_now"]
+__all__ = ["AttemptJournal", "ResultsJournal", "append_synced", "utc_now"]
 
 _IDS = ("rollout", "task", "node", "folder")
 
@@ -80,6 +80,23 @@ class _Lines:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def append_synced(path: Path, data: bytes) -> None:
+    """Add one line to a file that several processes append to, and see it on the disk; raises OSError.
+
+    Half a line, which a full disk or a crash of the machine left, does not swallow it.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        line = b"\n" * torn + data + b"\n"
+        if os.write(fd, line) != len(line):
+            raise OSError(errno.ENOSPC, "the line was not written whole")
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
 
 
 class ResultsJournal:

@@ -9,16 +9,16 @@ A later label of the same person for the same rollout takes the place of the ear
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from pytest_rollout.bundle import SCHEMA_VERSION
-from pytest_rollout.errors import ConfigError, RecordingError, recording_error
+from pytest_rollout.errors import ConfigError, recording_error
 from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.store.folder import RunFolder
+from pytest_rollout.store.journal import append_synced
 
 __all__ = ["Label", "add_label", "check_reward", "counted", "load_labels", "person"]
 
@@ -75,16 +75,7 @@ def add_label(run: RunFolder, label: Label, redactor: Redactor = FORMS) -> Path:
     plain = {**redactor.value(msgspec.to_builtins(label)), "rollout": label.rollout}
     place = _place(run)
     try:
-        fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            size = os.fstat(fd).st_size
-            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # its writer was killed
-            line = b"\n" * torn + msgspec.json.encode(plain) + b"\n"
-            if os.write(fd, line) != len(line):
-                raise RecordingError(f"the label was not written whole to {place}: the disk may be full")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        append_synced(place, msgspec.json.encode(plain))
     except OSError as error:
         raise recording_error("a label", place, error) from error
     return place

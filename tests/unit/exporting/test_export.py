@@ -15,6 +15,7 @@ from pytest_rollout.exporting.columns import COLUMNS
 from pytest_rollout.exporting.parquet import write_parquet
 from pytest_rollout.exporting.rows import index_of, rows_of
 from pytest_rollout.store.folder import RunFolder
+from pytest_rollout.store.labels import Label, add_label
 from tests.unit.exporting.conftest import RUN
 
 TYPES: dict[str, Any] = {
@@ -121,16 +122,14 @@ def test_paths_are_those_that_are_there(run: RunFolder) -> None:
 
 
 def test_labels_stand_beside_the_reward(run: RunFolder) -> None:
-    labels = [
-        {"rollout": "u0", "by": "ann", "reward": 0.2, "reason": "", "time": "1"},
-        {"rollout": "u0", "by": "bob", "reward": 1, "reason": "fine", "time": "2"},
-        {"rollout": "u0", "by": "ann", "reward": 0.7, "reason": "", "time": "3"},
-    ]
-    (run.path / "labels.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in labels) + '{"rollout": ')
+    for number, (by, reward) in enumerate((("bob", 1.0), ("ann", 0.2), ("ann", 0.7))):
+        add_label(run, Label(rollout="u0", reward=reward, by=by, reason="fine", time=str(number)))
+    with (run.path / "labels.jsonl").open("a") as file:
+        file.write('{"rollout": ')
     found = rows(run)["u0"]
     assert (found["reward"], [(each["by"], each["reward"]) for each in found["labels"]]) == (
         0.0,
-        [("ann", 0.7), ("bob", 1)],
+        [("bob", 1), ("ann", 0.7)],
     )
 
 

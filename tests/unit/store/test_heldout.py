@@ -13,7 +13,7 @@ from pytest_rollout.identity import canonical_digest
 from pytest_rollout.redaction.redactor import Redactor
 from pytest_rollout.store.folder import ResultsFolder, write_record
 from pytest_rollout.store.heldout import Look, add_look, look_of, looks
-from pytest_rollout.store.records import Plan, Planned, Result
+from pytest_rollout.store.records import Plan, Planned, Result, RunRecord, SourceRun
 
 RUNS = [f"2026-01-0{day}T00-00-00Z-0000000{day}" for day in range(1, 5)]
 
@@ -71,3 +71,23 @@ def test_a_look_is_redacted_and_a_ledger_that_cant_be_written_is_told(tmp_path: 
     assert b"s3cr3t" not in (tmp_path / "held-out.jsonl").read_bytes()
     with pytest.raises(RecordingError, match="the ledger of held-out runs can't be written"):
         add_look(ResultsFolder(tmp_path / "none"), look(RUNS[0]))
+
+
+def test_a_run_that_others_are_in_is_no_look_of_its_own(tmp_path: Path, make_result: Callable[..., Result]) -> None:
+    """One merged of runs that are known, and one in which no agent ran; merged of others it is a look."""
+    results = ResultsFolder(tmp_path)
+    plan = Plan(rollouts=(Planned(node="n", rollout="r", task="t", sample=0, agent="a", split="held-out"),))
+
+    def made(name: str, **changes: object) -> None:
+        run = results.open_run(name)
+        line = msgspec.json.encode(make_result("r", split="held-out", termination="completed"))
+        (run.results / "main.jsonl").write_bytes(line + b"\n")
+        write_record(run.plan, plan)
+        fields = {"run": name, "started": "", "plugin_version": "", "options": {}, "pins": {}, "environment": {}}
+        write_record(run.record, RunRecord(**fields, **changes))  # type: ignore[arg-type]
+
+    made("2026-01-01T00-00-00Z-00000001")
+    made("2026-01-02T00-00-00Z-00000002", merged=({"run": "2026-01-01T00-00-00Z-00000001"},))
+    made("2026-01-03T00-00-00Z-00000003", source=SourceRun(run="x", folder="/x"))
+    made("2026-01-04T00-00-00Z-00000004", merged=({"run": "2026-01-01T00-00-00Z-0000000f"},))
+    assert [each.run[-1] for each in looks(results).looks] == ["1", "4"]
