@@ -21,11 +21,13 @@ from pytest_rollout.decisions.statistics import (
     Estimate,
     Interval,
     bootstrap,
-    detectable,
+    detectable_of_tasks,
+    difference,
     estimate,
     sign_test,
     tasks_needed,
 )
+from pytest_rollout.outcome import SLACK
 
 __all__ = ["Comparison", "Failure", "Figure", "Sign", "TaskChange", "compare"]
 
@@ -90,9 +92,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two sides, compared. ``tasks`` are sorted by their difference, the worst first.
 
     ``gained`` are failures of B in tasks that it passes less often than A, ``mended`` those of A in tasks that B passes
-    more often. ``detectable`` is the smallest difference in the reward that so many tasks would show with ``power``,
-    ``needed`` how many tasks would show the one that was seen. ``unmeasured`` are tasks of both sides in which one, or
-    the other, has nothing that was measured.
+    more often. ``detectable`` is the smallest difference in the reward that so many tasks would show with ``power``
+    (None where they have no spread), ``needed`` how many tasks would show the one that was seen. ``unmeasured`` are
+    tasks of both sides in which one, or the other, has nothing that was measured.
     """
 
     old: Side
@@ -126,10 +128,8 @@ def compare(pairing: Pairing, *, seed: int = 0, confidence: float = 0.95, power:
     figures = tuple(_figures(pairing.pairs, seed, confidence))
     both = [pair for pair in pairing.pairs if measured(pair.old) and measured(pair.new)]
     tasks = _adjusted([_task(pair) for pair in both])
-    rates = [task.passed[1] / task.samples[1] - task.passed[0] / task.samples[0] for task in tasks]
+    rates = [difference(task.passed[1] / task.samples[1], task.passed[0] / task.samples[0]) for task in tasks]
     higher, lower = sum(rate > 0 for rate in rates), sum(rate < 0 for rate in rates)
-    difference = figures[0].difference
-    error = None if difference is None else difference.error
     gained = {task.task for task, rate in zip(tasks, rates, strict=True) if rate < 0}
     mended = {task.task for task, rate in zip(tasks, rates, strict=True) if rate > 0}
     return Comparison(
@@ -141,8 +141,8 @@ def compare(pairing: Pairing, *, seed: int = 0, confidence: float = 0.95, power:
         seed=seed,
         figures=figures,
         sign=Sign(higher=higher, lower=lower, same=len(rates) - higher - lower, p=sign_test(higher, lower)),
-        detectable=None if error is None else detectable(error, confidence=confidence, power=power),
-        needed=_needed(difference, confidence, power),
+        detectable=_detectable(figures[0].difference, confidence, power),
+        needed=_needed(figures[0].difference, confidence, power),
         tasks=tuple(sorted(tasks, key=lambda task: (task.difference, task.task))),
         single=sum(task.p <= 1 - confidence for task in tasks),
         by_chance=len(tasks) * (1 - confidence),
@@ -158,11 +158,16 @@ def compare(pairing: Pairing, *, seed: int = 0, confidence: float = 0.95, power:
     )
 
 
-def _needed(difference: Estimate | None, confidence: float, power: float) -> int | None:
-    if difference is None or not difference.error or not difference.mean:
+def _detectable(found: Estimate | None, confidence: float, power: float) -> float | None:
+    if found is None or not found.error:  # no spread is no knowledge of 0
         return None
-    deviation = difference.error * difference.count**0.5
-    return tasks_needed(deviation, abs(difference.mean), confidence=confidence, power=power)
+    return detectable_of_tasks(found.error, found.count, confidence=confidence, power=power, sides=2)
+
+
+def _needed(found: Estimate | None, confidence: float, power: float) -> int | None:
+    if found is None or not found.error or abs(found.mean) <= SLACK:
+        return None
+    return tasks_needed(found.error * found.count**0.5, abs(found.mean), confidence=confidence, power=power)
 
 
 Value = Callable[[Sequence[Row], int], float | None]
@@ -207,7 +212,7 @@ def _figures(pairs: Sequence[Pair], seed: int, confidence: float) -> list[Figure
     for name, unit, value in _FIGURES:
         sides = [(value(pair.old, pair.missing[0]), value(pair.new, pair.missing[1])) for pair in pairs]
         known = [(old, new) for old, new in sides if old is not None and new is not None]
-        differences = [new - old for old, new in known]
+        differences = [difference(new, old) for old, new in known]
         found.append(
             Figure(
                 name=name,
@@ -232,7 +237,7 @@ def _task(pair: Pair) -> TaskChange:
         task=pair.task,
         old=old,
         new=new,
-        difference=new - old,
+        difference=difference(new, old),
         samples=samples,
         passed=passed,
         p=p,

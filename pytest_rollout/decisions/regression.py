@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_rollout.decisions.pairs import pair
 from pytest_rollout.decisions.rows import Row, Rows
-from pytest_rollout.decisions.statistics import Estimate, estimate
+from pytest_rollout.decisions.statistics import Estimate, difference, estimate
 
 __all__ = ["Regression", "regression"]
 
@@ -42,15 +42,15 @@ def regression(new: Rows, base: Rows, *, untrusted: bool = False, confidence: fl
     pairs = {task: (old, now) for task, (old, now) in means.items() if old is not None and now is not None}
     not_old = [task for task, (old, now) in means.items() if old is None and now is not None]
     not_new = [task for task, (old, now) in means.items() if now is None and old is not None]
-    difference = estimate([now - old for old, now in pairs.values()])
+    estimated = estimate([difference(now, old) for old, now in pairs.values()])
     return Regression(
         base=base.name,
         common=tuple(pairs),
         changed=tuple(each.task for each in found.changed),
         only_new=tuple(sorted([*found.only_new, *not_old])),
         only_base=tuple(sorted([*found.only_old, *not_new])),
-        difference=difference,
-        upper=difference.upper(confidence) if difference is not None else None,
+        difference=estimated,
+        upper=estimated.upper(confidence) if estimated is not None else None,
     )
 
 

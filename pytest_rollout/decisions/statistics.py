@@ -18,6 +18,8 @@ from statistics import NormalDist, fmean
 
 import msgspec
 
+from pytest_rollout.outcome import SLACK
+
 __all__ = [
     "Estimate",
     "Interval",
@@ -25,6 +27,7 @@ __all__ = [
     "clustered_error",
     "detectable",
     "detectable_of_tasks",
+    "difference",
     "estimate",
     "pass_at_k",
     "pass_hat_k",
@@ -40,6 +43,8 @@ __all__ = [
 _NORMAL = NormalDist()
 _MOST_DRAWS = 5_000_000  # of one bootstrap, however many tasks
 _FEWEST_RESAMPLES = 200
+_NOISE = 1e-12  # of rounding, relative: values that differ by less are equal
+_NEARLY_NORMAL = 10_000  # tasks, from which Student's quantiles are the normal ones
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -74,6 +79,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return self.mean - student_quantile(confidence, self.count - 1) * self.error
 
 
+def difference(new: float, old: float) -> float:
+    """``new`` − ``old``, and 0 where that is what rounding leaves: a mean of three times 0.1 is not one of four."""
+    return 0.0 if math.isclose(new, old, rel_tol=_NOISE, abs_tol=SLACK) else new - old
+
+
 def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate | None:
     """The mean of independent values (means of tasks, differences of tasks) with Student's interval; None of none.
 
@@ -85,7 +95,10 @@ def estimate(values: Sequence[float], confidence: float = 0.95) -> Estimate | No
     count, mean = len(values), fmean(values)
     if count < 2:
         return Estimate(mean=mean, count=count, error=None, interval=None, confidence=confidence)
-    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
+    if max(values) - min(values) <= _NOISE * max(map(abs, values)):
+        error = 0.0  # also where the mean of equal values is not quite one of them
+    else:
+        error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
     reach = student_quantile((1 + confidence) / 2, count - 1) * error
     return Estimate(
         mean=mean, count=count, error=error, interval=Interval(mean - reach, mean + reach), confidence=confidence
@@ -207,11 +220,18 @@ def tasks_needed(
 ) -> int | None:
     """How many tasks detect a mean difference of ``effect``, whose standard deviation over tasks is ``deviation``.
 
-    ((z_{1−α/sides} + z_power)·σ/δ)²; None for no effect.
+    The fewest for which :func:`detectable_of_tasks` is not above it: more than ((z_{1−α/sides} + z_power)·σ/δ)², which
+    is the number for a great many. None for no effect.
     """
     if effect == 0:
         return None
-    return max(2, math.ceil((detectable(deviation, confidence=confidence, power=power, sides=sides) / effect) ** 2))
+    count = max(2, math.ceil((detectable(deviation, confidence=confidence, power=power, sides=sides) / effect) ** 2))
+    while count < _NEARLY_NORMAL:
+        reach = detectable_of_tasks(deviation / count**0.5, count, confidence=confidence, power=power, sides=sides)
+        if reach is None or reach <= abs(effect):
+            break
+        count += 1
+    return count
 
 
 @lru_cache(maxsize=1000)
@@ -264,14 +284,17 @@ def _beta(x: float, a: float, b: float) -> float:
     return front * (value - 1)
 
 
-def detectable_of_tasks(error: float, tasks: int, *, confidence: float = 0.95, power: float = 0.8) -> float | None:
-    """The effect that a one-sided t test over ``tasks`` paired differences finds with this power; None of one task.
+def detectable_of_tasks(
+    error: float, tasks: int, *, confidence: float = 0.95, power: float = 0.8, sides: int = 1
+) -> float | None:
+    """The effect that a t test over ``tasks`` paired differences finds with this power; None of one task.
 
-    (t_{1−α, T−1} + t_{power, T−1})·error: :func:`detectable` with Student's quantiles, because a suite's tasks are few.
+    (t_{1−α/sides, T−1} + t_{power, T−1})·error: :func:`detectable` with Student's quantiles, because a suite's tasks
+    are few.
     """
     if tasks < 2:
         return None
-    return (student_quantile(confidence, tasks - 1) + student_quantile(power, tasks - 1)) * error
+    return (student_quantile(1 - (1 - confidence) / sides, tasks - 1) + student_quantile(power, tasks - 1)) * error
 
 
 def welch(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Estimate | None:

@@ -154,7 +154,8 @@ def _test_lines(found: Comparison) -> list[str]:
         low, high = signed(reward.bootstrap.low), signed(reward.bootstrap.high)
         lines.append(f"reward, bootstrap over tasks: {low} … {high} (seed {found.seed})")
     if found.detectable is not None:
-        line = f"detectable in the reward with {found.power:.0%} power: {found.detectable:.3g}"
+        shown = f"{found.detectable:.3g}" if found.detectable <= 1 else "none, not even from 0 to 1 with so few tasks"
+        line = f"detectable in the reward with {found.power:.0%} power: {shown}"
         lines.append(line + (f"; to detect the difference seen: about {found.needed} tasks" if found.needed else ""))
     return lines
 

@@ -7,9 +7,8 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from scipy.stats import binomtest, ttest_rel
+from scipy.stats import binomtest, nct, t, ttest_rel
 from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.power import NormalIndPower
 
 from pytest_rollout.decisions.compare import Comparison, Figure, compare
 from pytest_rollout.decisions.pairs import pair
@@ -48,11 +47,27 @@ def test_the_difference_is_the_paired_one_of_task_means() -> None:
     )
     assert found.detectable is not None and found.needed is not None
     effect = found.detectable / (reward.difference.error or 0)
-    power = NormalIndPower(ddof=0).power(effect, nobs1=1, alpha=0.05, ratio=0, alternative="two-sided")
-    assert power == approx(0.8, abs=1e-4)
+    assert nct.sf(t.ppf(0.975, 29), 29, effect) == approx(0.8, abs=2e-3), "of the paired t test"
     again = compare(pair(side(old), side(new, name="b")))
     assert again == found
     assert compare(pair(side(old), side(new, name="b")), seed=1).reward.bootstrap != reward.bootstrap
+
+
+@pytest.mark.parametrize("count", [3, 6, 20])
+def test_what_is_detectable_minds_that_tasks_are_few(count: int) -> None:
+    old = {f"t{number}": [0.5] for number in range(count)}
+    new = {f"t{number}": [0.5 + number / 40] for number in range(count)}
+    found = compare(pair(side(old), side(new)))
+    assert found.detectable is not None and found.reward.difference is not None
+    effect = found.detectable / (found.reward.difference.error or 0)
+    assert nct.sf(t.ppf(0.975, count - 1), count - 1, effect) == approx(0.8, abs=0.04)
+
+
+def test_rounding_is_no_change_and_no_spread_no_knowledge() -> None:
+    old, new = ({f"t{number}": [0.1] * samples for number in range(3)} for samples in (4, 3))
+    found = compare(pair(side(old), side({**new, "t1": [0.3 - 0.2] * 3})))
+    assert {task.difference for task in found.tasks} == {0}
+    assert (found.detectable, found.needed) == (None, None)
 
 
 def test_the_sign_test_is_mcnemars_with_one_sample() -> None:

@@ -43,7 +43,7 @@ def test_promote_and_reject() -> None:
     assert answer(low, high, margin=0.9).answer == "undecided"
     assert answer(high, low, margin=-0.5).answer == "reject"
     assert answer(low, low).answer == "undecided"
-    assert answer(low, low, margin=-0.02).answer == "promote"
+    assert answer(low, low, margin=-0.5).answer == "promote"
 
 
 def test_too_few_tasks_decide_nothing() -> None:
@@ -55,6 +55,41 @@ def test_too_few_tasks_decide_nothing() -> None:
         ("4 held-out tasks decide nothing at 0.95: 5 are the fewest",),
     )
     assert answer(tasks(0), tasks(1)).answer == "undecided"
+
+
+def test_rounding_decides_nothing() -> None:
+    """Neither a mean of three times 0.1, which is not one of four, nor the sum of 0.1 and 0.2."""
+    fourfold, threefold = tasks(*[[0.1] * 4] * 5), tasks(*[[0.1] * 3] * 5)
+    level, above = tasks(*[0.3] * 5), tasks(*[0.1 + 0.2] * 5)
+    for old, new in ((fourfold, threefold), (threefold, fourfold), (level, above), (above, level)):
+        found = answer(old, new)
+        assert (found.answer, found.low, found.high, found.tasks) == ("undecided", 0, 0, None)
+
+
+@pytest.mark.parametrize("count", [5, 20, 100, 130])
+def test_a_rare_failure_that_no_task_shows_is_not_ruled_out(count: int) -> None:
+    """Where 2 % of rollouts fail, 100 tasks all pass in 13 % of runs: that shows no "not worse by 0.02"."""
+    perfect = tasks(*[1.0] * count)
+    found = answer(perfect, perfect, margin=-0.02)
+    assert (found.answer, found.low, found.tasks) == ("undecided", 0, 140)
+    assert answer(perfect, tasks(*[1.0] * (count - 1), 0.98), margin=-0.02).answer == "undecided"
+    none = tasks(*[0.0] * count)
+    assert answer(none, none, margin=0.02).answer == "undecided"
+    assert answer(tasks(*[0.99] * count), perfect).answer == "undecided"
+
+
+def test_enough_tasks_rule_a_rare_failure_out() -> None:
+    perfect, none = tasks(*[1.0] * 140), tasks(*[0.0] * 140)
+    assert answer(perfect, perfect, margin=-0.02).answer == "promote"
+    assert answer(none, none, margin=0.02).answer == "reject"
+    better = answer(tasks(0.5, 0.6, 0.5, 0.4, 0.5, 0.5), tasks(0.9, 0.9, 0.8, 0.9, 0.9, 0.9), margin=-0.3)
+    assert better.answer == "promote", "what is better by any margin is not worse by one"
+
+
+def test_where_the_answer_hangs_on_infra_no_number_of_tasks_is_named() -> None:
+    old = tasks(*[[0.97 - n / 100, *[1.0] * 39] for n in range(5)])
+    found = answer(old, held(tasks(*[[None, None, *[1.0] * 38]] * 5), forgeable=True))
+    assert (found.answer, found.tasks, found.samples) == ("undecided", None, None)
 
 
 def test_undecided_says_what_would_decide() -> None:
@@ -82,7 +117,7 @@ def test_undecided_says_what_would_decide() -> None:
 
 def test_infra_that_b_could_have_brought_about_does_not_help_it() -> None:
     good = [1.0] * 39
-    old = tasks(*[[0.97, *good]] * 5)
+    old = tasks(*[[0.97 - n / 100, *good] for n in range(5)])
     new = tasks(*[[*good, 1.0]] * 5)
     assert answer(old, new).answer == "promote"
     hidden = held(tasks(*[[None, None, *good[1:]]] * 5), forgeable=True)

@@ -22,6 +22,7 @@ from pytest_rollout.decisions.statistics import (
     clustered_error,
     detectable,
     detectable_of_tasks,
+    difference,
     estimate,
     pass_at_k,
     pass_hat_k,
@@ -235,6 +236,15 @@ def test_the_sign_test(more: int, fewer: int) -> None:
     assert found == pytest.approx(mcnemar([[0, more], [fewer, 0]], exact=True).pvalue)
 
 
+def test_equal_values_have_no_spread() -> None:
+    """The mean of three times 0.7 is not quite 0.7."""
+    found = estimate([0.7] * 3)
+    assert found is not None
+    assert (found.error, found.interval) == (0, Interval(found.mean, found.mean))
+    assert difference(fmean([0.1] * 3), fmean([0.1] * 4)) == difference(0.1 + 0.2, 0.3) == 0
+    assert difference(1, 0.5) == 0.5
+
+
 def test_a_sign_test_of_nothing_and_of_a_great_many() -> None:
     assert sign_test(0, 0) is None
     assert sign_test(20_300, 19_700) == pytest.approx(stats.binomtest(20_300, 40_000).pvalue)
@@ -247,11 +257,12 @@ def test_the_detectable_effect(sides: int) -> None:
     assert round(detectable(1.0), 2) == 2.8
 
 
-@pytest.mark.parametrize(("deviation", "effect"), [(0.5, 0.1), (0.3, 0.02)])
+@pytest.mark.parametrize(("deviation", "effect"), [(0.5, 0.1), (0.3, 0.02), (0.5, 0.5), (0.1, 0.6)])
 def test_how_many_tasks_are_needed(deviation: float, effect: float) -> None:
     count = tasks_needed(deviation, effect)
     assert count is not None
-    assert detectable(deviation / math.sqrt(count)) <= effect < detectable(deviation / math.sqrt(count - 1))
+    exact = tt_solve_power(effect_size=effect / deviation, alpha=0.05, power=0.8, alternative="two-sided")
+    assert exact <= count <= exact + 2
     assert tasks_needed(deviation, -effect) == count
     assert tasks_needed(deviation, 0) is None
 
