@@ -16,7 +16,7 @@ from pytest_rollout._endings import GATES
 from pytest_rollout._settings import redactor_of_process, settings_of
 from pytest_rollout.decisions.gates import UNDECIDED, Gate, judge, parse_gate, status_of
 from pytest_rollout.decisions.rows import Rows, load_rows
-from pytest_rollout.decisions.sides import load_finished
+from pytest_rollout.decisions.sides import load_finished, side_run
 from pytest_rollout.errors import ConfigError, SelectorError
 from pytest_rollout.report.gates import write_gates
 from pytest_rollout.report.inert import one_line
@@ -116,11 +116,23 @@ def _asked(config: pytest.Config, names: Sequence[str]) -> bool:
     return any(getattr(config.option, name, False) for name in names)
 
 
+def _itself(results: ResultsFolder, settings: Settings, base: str) -> tuple[str, ...]:
+    """The run that a session goes on with, or, for ``last``, scores again: against itself nothing drops."""
+    selector = settings.resume or (settings.rescore if base == "last" else None)
+    if selector is None:
+        return ()
+    try:
+        return (side_run(results, selector).name,)
+    except SelectorError:
+        return ()  # what is wrong with it is said where it is used
+
+
 def _base(config: pytest.Config, settings: Settings, gate: Gate, where: str) -> Rows:
     """The run, or the file, that a regression is against; a relative path is one of where the gate was written."""
     of_ini = settings.gate_from == "ini" and config.inipath is not None
     folder = config.inipath.parent if of_ini and config.inipath else Path(config.invocation_params.dir)
+    results = ResultsFolder(Path(settings.dir))
     try:
-        return load_finished(ResultsFolder(Path(settings.dir)), gate.base, folder)
+        return load_finished(results, gate.base, folder, but=_itself(results, settings, gate.base))
     except (ConfigError, SelectorError) as error:
         raise ConfigError(f"{where}: {gate.text!r}: {error.message}", hint=error.hint) from None

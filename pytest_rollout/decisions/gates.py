@@ -59,6 +59,7 @@ _GATE = re.compile(
     r"\s*(?P<name>[A-Za-z_]+(?:[@^][^\s<>=]*)?)\s*(?:\((?P<of>.*?)\))?\s*(?P<operator>>=|<=|>|<|[^\w\s]+)"
     r"\s*(?P<bound>[^\s<>=]\S*)(?:\s+for\s+(?P<what>tag|split):(?P<name_of>.*\S))?\s*"
 )
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HOLDS: dict[str, Callable[[float, float], bool]] = {
     ">=": lambda value, bound: value >= bound - SLACK,
     ">": lambda value, bound: value > bound + SLACK,
@@ -98,10 +99,15 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """For people, on one line."""
         unit = _UNITS.get(self.gate.figure, "")
-        words = [] if self.value is None or self.gate.figure == "regression" else [f"{_shown(self.value)}{unit}"]
+        bound = self.gate.bound
+        words = (
+            [f"{_shown(self.value, bound)}{unit}"]
+            if self.value is not None and self.gate.figure != "regression"
+            else []
+        )
         if self.forgeable is not None:
             drop = "a drop of " if self.gate.figure == "regression" else ""
-            words.append(f"with forgeable infra as 0: {drop}{_shown(self.forgeable)}")
+            words.append(f"with forgeable infra as 0: {drop}{_shown(self.forgeable, bound)}")
         words += [self.said] if self.said else []
         implied = " (implied)" if self.gate.implied else ""
         return f"gate {self.gate.text}{implied}: {self.verdict}{''.join(f'; {word}' for word in words)}"
@@ -158,10 +164,7 @@ def _operator(found: str, figure: str, text: str, where: str) -> Operator:
 
 def _bound(found: str, figure: str, text: str, where: str) -> float:
     most = None if figure in _AMOUNTS else 1.0
-    try:
-        bound = float(found)
-    except ValueError:
-        bound = -1.0
+    bound = float(found) if _NUMBER.fullmatch(found) else -1.0
     if not 0 <= bound < float("inf") or (most is not None and bound > most):
         valid = "a number from 0" if most is None else "a number from 0 to 1"
         raise ConfigError(f"{where}: {text!r}: the bound {found!r} is not {valid}")
@@ -185,7 +188,7 @@ def _implied(gates: Sequence[Gate]) -> list[Gate]:
         part = (gate.tag, gate.split)
         floors[part] = min(floors.get(part, MEASURED), floor)
     for gate in gates:
-        if gate.figure == "measured":
+        if gate.figure == "measured" and gate.operator in (">=", ">"):
             floors.pop((gate.tag, gate.split), None)
     made = (
         Gate(text="", figure="measured", operator=">=", bound=floor, tag=tag, split=split, implied=True)
@@ -313,5 +316,7 @@ def _amounts(row: Row, figure: str) -> list[float | None]:
     return values if row.usage is not None or row.reward is None else [*values, None]
 
 
-def _shown(value: float) -> str:
-    return f"{value:.4g}"
+def _shown(value: float, bound: float) -> str:
+    """Four digits, and more where these would be those of a bound from which the value differs."""
+    short = f"{value:.4g}"
+    return f"{value:.12g}" if float(short) == bound and abs(value - bound) > SLACK else short

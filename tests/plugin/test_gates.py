@@ -97,6 +97,19 @@ def test_an_interrupt_and_a_broken_collection_keep_their_status(suite: Suite) ->
     assert (ran.status, gates(ran)[0]) == (1, "gate mean_reward >= 0: holds; 0.75; 8 measured of 8")
 
 
+@ALONE
+def test_a_run_that_goes_on_is_not_held_against_itself(suite: Suite) -> None:
+    suite.ini("rollout_controls = none")
+    arguments = ("--rollout-isolation=none", "--rollout-gate-untrusted", "-k", "writes")
+    ran = suite.run(SUITE, *arguments)
+    assert ran.run is not None
+    last = "--rollout-gate=regression(last) < 0.02"
+    again = suite.run(SUITE, *arguments, "--rollout-resume=last", last)
+    assert (again.status, "there is no finished run in " in again.errors) == (4, True)
+    again = suite.run(SUITE, *arguments, "--rollout-resume=last", last.replace("last", ran.run.name))
+    assert (again.status, "it can't be held against itself" in again.errors) == (4, True)
+
+
 def test_a_gate_that_is_wrong_is_refused_before_anything_runs(suite: Suite) -> None:
     ran = suite.run(SUITE, "--rollout-gate=mean_rewrd >= 0.5")
     assert (ran.status, ran.run) == (4, None)

@@ -78,6 +78,8 @@ VALID = "mean_reward, success_rate, pass@K, pass^K, infra_rate, measured, regres
         ("mean_reward >= 80", "the bound '80' is not a number from 0 to 1"),
         ("mean_reward >= nan", "the bound 'nan' is not a number from 0 to 1"),
         ("regression(last) < -0.1", "the bound '-0.1' is not a number from 0 to 1"),
+        ("mean_reward >= 0_1", "the bound '0_1' is not a number from 0 to 1"),
+        ("mean_reward >= ٠.٥", "the bound '٠.٥' is not a number from 0 to 1"),
         ("cost <= inf", "the bound 'inf' is not a number from 0"),
     ],
 )
@@ -123,6 +125,19 @@ def test_the_verdict_of_a_gate(text: str, verdict: str, line: str) -> None:
     first = judged(GOOD, text)[0]
     assert first.verdict == verdict
     assert first.line() == f"gate {text}: {verdict}; {line}"
+
+
+def test_a_figure_is_not_rounded_to_a_bound_from_which_it_differs() -> None:
+    run = rows({"a": [0.79996], "b": [0.79998]})
+    assert judged(run, "mean_reward >= 0.8")[0].line() == (
+        "gate mean_reward >= 0.8: does not hold; 0.79997; 2 measured of 2"
+    )
+
+
+def test_only_a_floor_of_what_is_measured_replaces_the_implied_one() -> None:
+    run = rows({"a": [1] * 8 + [None] * 2})
+    assert verdicts(run, "mean_reward >= 1", "measured <= 1") == ["holds", "holds", "does not hold"]
+    assert verdicts(run, "mean_reward >= 1", "measured > 0.7") == ["holds", "holds"]
 
 
 def test_every_gate_implies_that_nearly_all_was_measured() -> None:
