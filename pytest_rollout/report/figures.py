@@ -35,7 +35,7 @@ def figure_lines(name: str, found: Figures) -> list[str]:
         pairs.append((f"pass@{each.k}, ^{each.k}", known if each.tasks else nothing))
     pairs += _unmeasured(found)
     pairs += _sure(found)
-    return [f"{label:<{_WIDTH}}{text}" for label, text in pairs]
+    return [f"{label:<{_WIDTH - 1}} {text}" for label, text in pairs]
 
 
 def _counts(found: Figures) -> str:
@@ -45,7 +45,7 @@ def _counts(found: Figures) -> str:
         (found.untrusted, "untrusted (--untrusted counts them)"),
     ]
     more = "".join(f", {number} {what}" for number, what in apart if number)
-    cut = " (the run was cut short, or is not over)" if found.missing else ""
+    cut = " (cut short, skipped, or not over)" if found.missing else ""
     return f"{found.measured} measured of {found.planned} planned{more}{cut}"
 
 

@@ -117,6 +117,12 @@ def test_what_is_unknown_on_a_side_is_not_compared() -> None:
     assert [task.task for task in found.tasks] == ["t", "u", "v"]
 
 
+def test_the_digits_that_a_baseline_file_leaves_out_are_no_difference() -> None:
+    old, new = (side({"a": [1.0], "b": [1.0]}, usage=RowUsage(wall=wall)) for wall in (0.0431724, 0.04317243))
+    found = figure(compare(pair(old, new)), "wall").difference
+    assert found is not None and found.mean == 0
+
+
 def test_one_of_many_tasks_is_a_finding_only_after_correction() -> None:
     good, bad = [1.0] * 8, [0.0] * 8
     old = {f"t{number}": good for number in range(20)}

@@ -20,6 +20,10 @@ def test_fisher_against_scipy() -> None:
     assert fisher(0, 0, 0, 0) == 1
 
 
+def test_fisher_of_a_great_many_samples_is_quick() -> None:
+    assert fisher(5_023, 10_000, 5_138, 10_000) == pytest.approx(fisher_exact([[5_023, 4_977], [5_138, 4_862]]).pvalue)
+
+
 def test_holm_against_statsmodels() -> None:
     draw = random.Random(1)
     for size in (1, 2, 7, 40):

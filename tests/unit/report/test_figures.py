@@ -24,7 +24,7 @@ def test_a_run_with_much_to_say() -> None:
     run = replace(RUN, rows=tuple(made))
     assert figure_lines("run", figures_of(run, ks=(1, 4, 9), seed=2)) == [
         "run            run",
-        "rollouts       7 measured of 10 planned, 1 infra, 2 missing (the run was cut short, or is not over)",
+        "rollouts       7 measured of 10 planned, 1 infra, 2 missing (cut short, skipped, or not over)",
         "tasks          4, 3 measured",
         "mean reward    0.75 (95 %: 0.1290 to 1.3710)",
         "               standard error 0.1443 over 3 tasks; by drawing tasks anew: 0.5000 to 1.0000",
@@ -40,6 +40,11 @@ def test_a_run_with_much_to_say() -> None:
         "one sample     1 task: nothing is known of the spread within",
         "retried        1 after a retry, 6 at once: +0.3333 between rollouts",
     ]
+
+
+def test_a_label_and_its_figures_are_apart() -> None:
+    lines = figure_lines("run", figures_of(FLAT, ks=(10_000,)))
+    assert "pass@10000, ^10000 none: no task has 10000 measured samples" in lines
 
 
 def test_a_run_with_little_to_say() -> None:
