@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from pytest_rollout.decisions.gates import UNDECIDED
 from pytest_rollout.report.inert import one_line
 from pytest_rollout.report.terminal import closing_block, figure, plural
 from pytest_rollout.store.load import LoadedRun
@@ -117,12 +118,21 @@ def _head(loaded: LoadedRun, status: int, folder: str, redact: Callable[[str], s
         "not run": str(len(loaded.missing)) if loaded.missing else "",
         "untrusted": str(untrusted) if untrusted else "",
         "mean reward": _mean(results),
-        "exit status": f"{status}" + (f": {_STATUS[status]}" if status in _STATUS else ""),
+        "exit status": f"{status}{_meaning(status, count['failed'], count['infra'] + len(loaded.missing))}",
         "results": code(redact(folder)),
     }
     lines = [f"### {plural(len(results), 'rollout')}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows.items() if value]
     return "\n".join(lines) + "\n\n"
+
+
+def _meaning(status: int, failed: int, unmeasured: int) -> str:
+    """What a status means; that of gates also where not everything passed, or everything was measured."""
+    if status == 0 and failed + unmeasured:
+        return ": what did not pass was expected, or the gates hold"
+    if status == UNDECIDED and not unmeasured:
+        return ": a gate is undecided"
+    return f": {_STATUS[status]}" if status in _STATUS else ""
 
 
 def _mean(results: Sequence[Result]) -> str:

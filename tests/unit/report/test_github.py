@@ -84,6 +84,18 @@ def test_a_run_that_passed_has_a_short_summary() -> None:
     assert "####" not in text_of(line(0))
 
 
+@pytest.mark.parametrize(
+    ("results", "status", "said"),
+    [
+        ([line(0)], 0, "0: everything passed"),
+        ([line(0), failed(1)], 0, "0: what did not pass was expected, or the gates hold"),
+        ([line(0), failed(1)], 75, "75: a gate is undecided"),
+    ],
+)
+def test_a_status_of_gates_is_not_that_of_rollouts(results: list[Result], status: int, said: str) -> None:
+    assert f"| exit status | {said} |" in text_of(*results, status=status)
+
+
 def test_what_a_candidate_says_means_nothing_in_markdown() -> None:
     bad = "</code>| [x](http://evil) <img src=x> @user #1 `a` **b** &lt; www.evil.org \x1b[31m"
     shown = text_of(failed(0, message=bad))
