@@ -132,7 +132,11 @@ def _base(config: pytest.Config, settings: Settings, gate: Gate, where: str) -> 
     of_ini = settings.gate_from == "ini" and config.inipath is not None
     folder = config.inipath.parent if of_ini and config.inipath else Path(config.invocation_params.dir)
     results = ResultsFolder(Path(settings.dir))
+    itself = _itself(results, settings, gate.base)
     try:
-        return load_finished(results, gate.base, folder, but=_itself(results, settings, gate.base))
+        rows = load_finished(results, gate.base, folder, but=itself)
+        if rows.name in itself:
+            raise ConfigError(f"{gate.base} is the run that this session goes on with: it can't be held against itself")
+        return rows
     except (ConfigError, SelectorError) as error:
         raise ConfigError(f"{where}: {gate.text!r}: {error.message}", hint=error.hint) from None

@@ -38,15 +38,13 @@ def side_run(results: ResultsFolder, selector: str, *, but: Container[str] = ())
 def load_finished(results: ResultsFolder, selector: str, folder: Path, *, but: Container[str] = ()) -> Rows:
     """What a later run is held against; a file, or the folder of a run, is looked for below ``folder`` first.
 
-    ``last`` is the newest run of which every planned rollout has a result; none is of ``but``. Raises ConfigError and
+    ``last`` is the newest run of which every planned rollout has a result, and none of ``but``. Raises ConfigError and
     SelectorError, also where nothing was measured.
     """
     if selector == "last":
         return _last_finished(results, but)
     place = folder / selector
     rows = load_side(results, str(place) if place.exists() else selector)
-    if rows.name in but:
-        raise ConfigError(f"{selector} is of the run that is judged: it can't be held against itself")
     if all(row.reward is None for row in rows.rows):
         raise ConfigError(f"nothing was measured in {selector}")
     return rows
