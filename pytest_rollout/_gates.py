@@ -17,13 +17,14 @@ from pytest_rollout._settings import redactor_of_process, settings_of
 from pytest_rollout.decisions.gates import UNDECIDED, Gate, judge, parse_gate, status_of
 from pytest_rollout.decisions.rows import Rows, load_rows
 from pytest_rollout.decisions.sides import load_finished, side_run
-from pytest_rollout.errors import ConfigError, SelectorError
+from pytest_rollout.errors import ConfigError, InfraError, SelectorError
 from pytest_rollout.report.gates import write_gates
 from pytest_rollout.report.inert import one_line
 from pytest_rollout.run import Run
 from pytest_rollout.settings import Settings
-from pytest_rollout.store.folder import ResultsFolder
+from pytest_rollout.store.folder import ResultsFolder, write_record
 from pytest_rollout.store.load import LoadedRun
+from pytest_rollout.store.records import GatesRecord
 
 __all__ = ["Gates", "GatesOfRun"]
 
@@ -100,11 +101,19 @@ class GatesOfRun:
             return status, [f"gates: not judged, because the session ended with status {status}"]
         rows = load_rows(self._run.folder)
         judged = judge(self._gates.gates, rows, self._gates.bases, untrusted=self._run.settings.gate_untrusted)
-        decided = status_of(judged)
+        decided = came_to = status_of(judged)
         if decided == _EXIT_OK and self._gates.failed - {result.node for result in loaded.results}:
             decided = _EXIT_FAILED
         lines = [one_line(each.line()) for each in judged]
-        return decided, [*lines, *self._write_junit(lines)]
+        return decided, [*lines, *self._record(came_to, lines), *self._write_junit(lines)]
+
+    def _record(self, status: int, lines: Sequence[str]) -> list[str]:
+        try:
+            record = GatesRecord(status=status, lines=tuple(lines))
+            write_record(self._run.folder.gates, record, redactor=self._run.redactor)
+        except InfraError as error:
+            return [one_line(f"warning: the verdict of the gates could not be recorded: {error.message}")]
+        return []
 
     def _write_junit(self, lines: Sequence[str]) -> list[str]:
         path = self._config.getoption("xmlpath", None)

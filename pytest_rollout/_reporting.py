@@ -31,6 +31,7 @@ from pytest_rollout.reward import Reward
 from pytest_rollout.run import Run
 from pytest_rollout.store.load import LoadedRun, load_results
 from pytest_rollout.store.records import Plan, Planned, Result
+from pytest_rollout.store.skipped import mark_skipped
 
 __all__ = ["UNMEASURED", "Reporting", "executor_lines", "note_lines", "shown_folder"]
 
@@ -74,6 +75,7 @@ class Reporting:
         self._nodes = {planned.node for planned in plan.rollouts}
         self._cases: dict[str, CaseVerdict] = {}
         self._reported: set[str] = set()
+        self._skipped: set[str] = set()
         self._interrupted = self._stopped_early = False
         self._lines: list[str] = []
         self._notes: list[str] = []
@@ -123,6 +125,8 @@ class Reporting:
             _make_inert(report)
         if report.when != "setup" or report.outcome != "passed":
             self._reported.add(report.nodeid)
+        if report.when == "setup" and report.skipped:
+            self._skipped.add(report.nodeid)
         found = getattr(report, "rollout", None)
         if isinstance(found, dict):
             self._cases[found["rollout"]] = self._case(found, report)
@@ -206,6 +210,7 @@ class Reporting:
 
     def _prove(self) -> LoadedRun:
         """The results; of a rollout that was reported and has none, one is made here."""
+        self._mark_skipped()
         loaded = load_results(self._run.folder)
         known = self._whole.of_session(loaded)
         missing = [planned for planned in self._plan.rollouts if planned.rollout not in known]
@@ -213,6 +218,14 @@ class Reporting:
         for result in made:
             self._add(result)
         return self._whole.joined(loaded, made)
+
+    def _mark_skipped(self) -> None:
+        skipped = {planned.rollout for planned in self._plan.rollouts if planned.node in self._skipped}
+        if skipped:
+            try:
+                mark_skipped(self._run.folder, skipped, self._run.redactor)
+            except InfraError as error:
+                self._notes.append(f"what was skipped could not be recorded: {error.message}")
 
     def _unrecorded(self, planned: Planned) -> Result:
         """The result of a rollout that was reported and is not on the disk: nothing can be shown for it."""
@@ -253,7 +266,7 @@ class Reporting:
     def _finish_lines(self, loaded: LoadedRun) -> None:
         lines = closing_block(
             loaded.results,
-            not_run=len(loaded.missing),
+            not_run=len(loaded.missing) + len(loaded.skipped),
             lost=[result.rollout for result in loaded.results if result.message == _LOST],
             folder=shown_folder(self._config, self._run.folder.path),
             notes=self._notes,

@@ -72,8 +72,10 @@ class Whole:
     def joined(self, loaded: LoadedRun, made: Sequence[Result]) -> LoadedRun:
         """All results of the run, with those that were made for rollouts of which none is on the disk."""
         found = {result.rollout: result for result in (*loaded.results, *made)}
-        missing = sorted(self._mine - found.keys() - set(loaded.missing))
-        left = tuple(rollout for rollout in (*loaded.missing, *missing) if rollout not in found)
+        missing = sorted(self._mine - found.keys() - {*loaded.missing, *loaded.skipped})
+        left = tuple(
+            rollout for rollout in (*loaded.missing, *missing) if rollout not in found.keys() | set(loaded.skipped)
+        )
         return replace(loaded, results=tuple(found.values()), missing=left)
 
     def testcases(self) -> list[ET.Element]:

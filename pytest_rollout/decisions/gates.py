@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from pytest_rollout.decisions.figures import Figures, counted, figures_of, forged
+from pytest_rollout.decisions.figures import Figures, counted, figures_of, forged, task_figures
 from pytest_rollout.decisions.regression import Regression, regression
 from pytest_rollout.decisions.rows import Row, Rows
 from pytest_rollout.decisions.selection import selected
@@ -220,7 +220,23 @@ def _judged(gate: Gate, rows: Rows, bases: Mapping[str, Rows], untrusted: bool) 
         pessimist = _value(
             gate, figures_of(forged(part), ks=(gate.k,) if gate.k else (), untrusted=untrusted, seed=None)
         )
-    return _verdict(gate, value, pessimist, _about(gate, found))
+    judged = _verdict(gate, value, pessimist, _about(gate, found))
+    return _doubted(judged, _short_of_tasks(gate, part, found.passes[0].tasks) if gate.k else "")
+
+
+def _doubted(judged: Judged, why: str) -> Judged:
+    """A gate that holds is undecided where what it may hide is too much."""
+    if judged.verdict != "holds" or not why:
+        return judged
+    return msgspec.structs.replace(judged, verdict="undecided", said=f"{judged.said}; {why}")
+
+
+def _short_of_tasks(gate: Gate, part: Rows, known: int) -> str:
+    """Why pass@k says too little: a task that lost a sample would be left out of it, and it may be a hard one."""
+    asked = sum(task.planned >= gate.k for task in task_figures(part))
+    if known >= MEASURED * asked:
+        return ""
+    return f"of the {asked} tasks with so many samples {asked - known} lost some, and {1 - MEASURED:.0%} may"
 
 
 def _nothing(gate: Gate, part: Rows) -> str:
@@ -284,7 +300,10 @@ def _regression(gate: Gate, part: Rows, base: Rows, untrusted: bool) -> Judged:
     said = f"{found.difference.mean:+.4f}, at most {found.upper:+.4f} (95 %), on the mean of {pairs}"
     certain = None if pessimist is None else -pessimist
     judged = _verdict(msgspec.structs.replace(gate, operator="<="), -found.upper, certain, said)
-    return msgspec.structs.replace(judged, gate=gate)
+    there = len(found.common) + len(found.changed) + len(found.only_base)
+    few = len(found.only_base) <= (1 - MEASURED) * there
+    why = "" if few else f"of the {there} tasks of {found.base} {1 - MEASURED:.0%} may lack here"
+    return msgspec.structs.replace(_doubted(judged, why), gate=gate)
 
 
 def _pairs(found: Regression) -> str:

@@ -157,7 +157,7 @@ def load_rows(run: RunFolder) -> Rows:
     missing: dict[str, int] = {}
     labels = {}
     for planned in _planned(run):
-        if planned.rollout not in found:
+        if planned.rollout not in found and not planned.skipped:
             missing[planned.task] = missing.get(planned.task, 0) + 1
             labels[planned.task] = Labels(planned.tags, planned.split)
     rows = sorted(found.values(), key=lambda row: (row.task, row.sample, row.rollout))
@@ -169,6 +169,7 @@ class _Planned(msgspec.Struct, frozen=True, gc=False):
     task: str
     tags: tuple[str, ...] = ()
     split: str | None = None
+    skipped: bool = False
 
 
 class _Plan(msgspec.Struct, frozen=True):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
+import msgspec
+
 from pytest_rollout.decisions.baseline import read_baseline, rows_of
 from pytest_rollout.decisions.rows import Rows, load_rows
 from pytest_rollout.errors import ConfigError, SelectorError
-from pytest_rollout.store.folder import ResultsFolder, RunFolder
+from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.load import find_run
+from pytest_rollout.store.records import GatesRecord
 
 __all__ = ["load_finished", "load_side", "side_run"]
 
@@ -38,8 +41,9 @@ def side_run(results: ResultsFolder, selector: str, *, but: Container[str] = ())
 def load_finished(results: ResultsFolder, selector: str, folder: Path, *, but: Container[str] = ()) -> Rows:
     """What a later run is held against; a file, or the folder of a run, is looked for below ``folder`` first.
 
-    ``last`` is the newest run of which every planned rollout has a result, and none of ``but``. Raises ConfigError and
-    SelectorError, also where nothing was measured.
+    ``last`` is the newest run of which every planned rollout has a result and whose own gates held, and none of
+    ``but``: what failed a gate once would be what the next run is held against. Raises ConfigError and SelectorError,
+    also where nothing was measured.
     """
     if selector == "last":
         return _last_finished(results, but)
@@ -52,7 +56,7 @@ def load_finished(results: ResultsFolder, selector: str, folder: Path, *, but: C
 
 def _last_finished(results: ResultsFolder, but: Container[str]) -> Rows:
     for run in reversed(results.all_runs()):
-        if run.name not in but and not run.in_progress():
+        if run.name not in but and not run.in_progress() and _held(run):
             rows = load_rows(run)
             if not rows.missing and any(row.reward is not None for row in rows.rows):
                 return rows
@@ -60,3 +64,11 @@ def _last_finished(results: ResultsFolder, but: Container[str]) -> Rows:
         f"there is no finished run in {results.path}",
         hint="Name a baseline file, or run once without this gate.",
     )
+
+
+def _held(run: RunFolder) -> bool:
+    """Whether the gates of the session that made a run held, as far as it had some."""
+    try:
+        return read_record(run.gates, GatesRecord).status == 0
+    except (OSError, msgspec.MsgspecError):
+        return True

@@ -71,7 +71,7 @@ def index_of(run: RunFolder, *, untrusted: bool = False, split: str | None = Non
     missing = [
         planned.task
         for planned in (plan.rollouts if plan is not None else ())
-        if planned.rollout not in found and (split is None or planned.split == split)
+        if planned.rollout not in found and not planned.skipped and (split is None or planned.split == split)
     ]
     kept = [line for line in selected if untrusted or line.trusted is not False]
     sizes: dict[str, int] = {}

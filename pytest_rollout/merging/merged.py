@@ -137,7 +137,8 @@ def _plan(shards: Sequence[Shard], winners: Mapping[Identity, Line]) -> tuple[Pl
         multiplied=dict(sorted(multiplied.items())),
         notes=tuple(sorted({note for shard in shards for note in shard.notes})),
     )
-    return plan, tuple(planned.rollout for _, planned in sorted(open_ones.items(), key=lambda pair: pair[0]))
+    without = (planned for _, planned in sorted(open_ones.items(), key=lambda pair: pair[0]) if not planned.skipped)
+    return plan, tuple(planned.rollout for planned in without)
 
 
 def _planned(line: Line) -> Planned:

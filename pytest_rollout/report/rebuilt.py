@@ -34,6 +34,7 @@ __all__ = ["CUT", "MISSING", "NOT_RUN", "Recorded", "recorded", "cases_of", "ver
 
 MISSING = "infra.missing"  # the type of a rollout without a result, in a run that was cut short
 NOT_RUN = "rollout.not_run"
+_SKIPPED = "pytest.skip"  # as pytest types it
 CUT = "planned, and its session was ended before there was a result"
 _LEFT_OUT = "planned, and not run"
 _MESSAGE = 500
@@ -69,8 +70,13 @@ def recorded(plan: Plan | None, results: Iterable[Result]) -> list[Recorded]:
     return [*found, *(Recorded(result.node, None, result) for result in known.values())]
 
 
-def verdict_of(result: Result | None, *, cut: bool) -> _Verdict | None:
-    """The verdict's element, type and message; None for a pass. ``cut`` says how a missing result is to be read."""
+def verdict_of(result: Result | None, *, cut: bool, skipped: bool = False) -> _Verdict | None:
+    """The verdict's element, type and message; None for a pass.
+
+    ``cut`` says how a missing result is to be read, ``skipped`` that the suite left it out.
+    """
+    if result is None and skipped:
+        return _Verdict("skipped", _SKIPPED, "the suite skips it")
     if result is None:
         return _Verdict("error", MISSING, CUT) if cut else _Verdict("skipped", NOT_RUN, _LEFT_OUT)
     message = result.message.split("\n")[0][:_MESSAGE]
@@ -111,7 +117,7 @@ def _testcase(
     block = ET.SubElement(case, "properties")
     for key, value in dict(pairs).items():
         ET.SubElement(block, "property", name=key, value=value)
-    verdict = verdict_of(result, cut=cut)
+    verdict = verdict_of(result, cut=cut, skipped=rollout.planned is not None and rollout.planned.skipped)
     if verdict is not None:
         words = {"type": xml_text(verdict.type), "message": xml_text(redact(verdict.message))}
         element = ET.SubElement(case, verdict.tag, words)

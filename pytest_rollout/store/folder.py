@@ -82,6 +82,10 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def gates(self) -> Path:
+        return self.path / "gates.json"
+
+    @property
     def record(self) -> Path:
         return self.path / "run.json"
 

@@ -25,11 +25,13 @@ __all__ = ["LoadedRun", "find_rollout", "find_run", "lines_of", "load_plan", "lo
 class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a run, one a rollout, in the order of the plan and then of their time.
 
-    ``broken`` counts lines that could not be read; ``missing`` names planned rollouts without a result.
+    ``broken`` counts lines that could not be read; ``missing`` names planned rollouts without a result, but for those
+    that the suite ``skipped``.
     """
 
     results: tuple[Result, ...]
     missing: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     broken: int = 0
 
 
@@ -67,8 +69,13 @@ def load_results(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Load
     plan = load_plan(run)
     order = {planned.rollout: number for number, planned in enumerate(plan.rollouts)} if plan else {}
     results = sorted(found.values(), key=lambda result: (order.get(result.rollout, len(order)), result.time))
-    missing = [rollout for rollout in order if rollout not in found]
-    return LoadedRun(results=tuple(results), missing=tuple(missing), broken=broken)
+    without = [planned for planned in (plan.rollouts if plan else ()) if planned.rollout not in found]
+    return LoadedRun(
+        results=tuple(results),
+        missing=tuple(planned.rollout for planned in without if not planned.skipped),
+        skipped=tuple(planned.rollout for planned in without if planned.skipped),
+        broken=broken,
+    )
 
 
 def lines_of(folder: Path, sizes: Mapping[str, int] | None = None) -> Iterator[bytes]:

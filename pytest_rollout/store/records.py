@@ -11,7 +11,18 @@ from pytest_rollout.outcome import InfraKind, Outcome
 from pytest_rollout.reward import Check
 from pytest_rollout.shard import OfShard
 
-__all__ = ["Earlier", "Plan", "Planned", "Result", "Resumed", "RunRecord", "ScoreRecord", "Source", "SourceRun"]
+__all__ = [
+    "Earlier",
+    "GatesRecord",
+    "Plan",
+    "Planned",
+    "Result",
+    "Resumed",
+    "RunRecord",
+    "ScoreRecord",
+    "Source",
+    "SourceRun",
+]
 
 
 class SourceRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +71,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """One rollout that a run is going to make."""
+    """One rollout that a run is going to make; ``skipped`` says that the suite itself left it out."""
 
     node: str
     rollout: str
@@ -69,6 +80,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     tags: tuple[str, ...] = ()
     split: str | None = None
+    skipped: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +95,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     multiplied: dict[str, int] = {}
     notes: tuple[str, ...] = ()
     shard: OfShard | None = None
+
+
+class GatesRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``gates.json``: what a session's gates came to; ``status`` is 0, 75 or 76, ``lines`` as they were shown."""
+
+    schema_version: int = SCHEMA_VERSION
+    status: int
+    lines: tuple[str, ...]
 
 
 class ScoreRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -283,6 +283,7 @@ CASES: list[tuple[str, str, Callable[[], set[str]]]] = [
     ("files-on-disk", "## SourceRun", lambda: fields(records.SourceRun)),
     ("files-on-disk", "## Resumed", lambda: fields(records.Resumed)),
     ("files-on-disk", "## OfShard", lambda: fields(OfShard)),
+    ("files-on-disk", "## gates.json", lambda: fields(records.GatesRecord)),
     ("files-on-disk", "## plan.json", lambda: fields(records.Plan)),
     ("files-on-disk", "## Planned", lambda: fields(records.Planned)),
     ("files-on-disk", "## journal.jsonl", lambda: source(r'(?:journal\.event|_journal)\("(\w+)"')),

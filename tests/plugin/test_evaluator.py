@@ -88,6 +88,7 @@ def test_a_body_that_raises_or_skips(suite: Suite) -> None:
         "test_hides_its_misuse": evaluator,
         "test_vacuous": ("infra", "vacuous", None),
     }
+    assert (ran.loaded.missing, len(ran.loaded.skipped)) == ((), 2)
     types = {node: ran.types[node] for node, verdict in ran.verdicts.items() if verdict == crashed}
     assert types.pop("test_caught_error_in_a_check") == ("failure", "reward")
     assert set(types.values()) == {("failure", "check_crashed")}

@@ -11,10 +11,10 @@ import pytest
 
 from pytest_rollout.decisions.baseline import baseline_of, read_baseline, rows_of, text_of
 from pytest_rollout.decisions.rows import Labels, Rows, RowUsage, canonical, load_rows
-from pytest_rollout.decisions.sides import load_side
+from pytest_rollout.decisions.sides import load_finished, load_side
 from pytest_rollout.errors import ConfigError, SelectorError
 from pytest_rollout.store.folder import ResultsFolder, write_record
-from pytest_rollout.store.records import Plan, Planned
+from pytest_rollout.store.records import GatesRecord, Plan, Planned
 from tests.unit.decisions.pairmaking import PINS, row, side
 
 PIN = {"model": "m", "sampling": canonical({"top_p": 1}), "extra": canonical({"k": [1, "ü"]})}
@@ -187,3 +187,16 @@ def test_what_is_missing_keeps_its_labels(tmp_path: Path) -> None:
     write_record(run.plan, Plan(rollouts=tuple(planned)))
     found = load_rows(run)
     assert (found.missing, found.labels, found.broken) == ({"tb": 2}, {"tb": Labels(("x",), "held-out")}, 1)
+
+
+def test_a_run_whose_gates_did_not_hold_is_not_what_a_later_one_is_held_against(tmp_path: Path) -> None:
+    """Else the run after a drop would be held against the drop."""
+    results = ResultsFolder(tmp_path)
+    for name, status in (("r1", None), ("r2", 0), ("r3", 76), ("r4", 75)):
+        run = results.open_run(name)
+        (run.results / "main.jsonl").write_bytes(msgspec.json.encode(row("a", 1.0, pins=None)) + b"\n")
+        if status is not None:
+            write_record(run.gates, GatesRecord(status=status, lines=()))
+    assert load_finished(results, "last", tmp_path).name == "r2"
+    assert load_finished(results, "last", tmp_path, but={"r2"}).name == "r1"
+    assert load_finished(results, "r3", tmp_path).name == "r3"

@@ -290,9 +290,34 @@ def test_a_task_that_changed_is_left_out_and_counted(changed: dict[str, Any]) ->
     assert (found.common, found.changed, found.only_new, found.only_base) == (("b", "c"), ("a",), ("e",), ("d",))
     line = judged(Rows(name="new", rows=tuple(made)), "regression(last) < 0.02", base=BASE)[0].line()
     assert line == (
-        "gate regression(last) < 0.02: holds; +0.0000, at most +0.0000 (95 %), on the mean of 2 common tasks, "
-        "1 left out because the task, its environment or its checks changed, 1 only there"
+        "gate regression(last) < 0.02: undecided; +0.0000, at most +0.0000 (95 %), on the mean of 2 common tasks, "
+        "1 left out because the task, its environment or its checks changed, 1 only there; of the 4 tasks of "
+        "base 5% may lack here"
     )
+
+
+def test_tasks_that_are_gone_do_not_make_a_gate_hold() -> None:
+    base = rows({f"t{number}": [1, 0] for number in range(40)}, name="base")
+    new = Rows(name="new", rows=base.rows[4:])
+    assert verdicts(new, "regression(last) < 0.02", base=base)[0] == "holds"
+    assert verdicts(Rows(name="new", rows=base.rows[6:]), "regression(last) < 0.02", base=base)[0] == "undecided"
+    worse = rows({f"t{number}": [0, 0] for number in range(20)})
+    assert verdicts(worse, "regression(last) < 0.02", base=base)[0] == "does not hold"
+
+
+def test_tasks_that_lost_a_sample_do_not_make_pass_at_k_hold() -> None:
+    """A task without k samples is left out, and it may be a hard one."""
+    easy, hard = {f"t{number}": [1.0, 1.0] for number in range(8)}, {"h": [0.0, None]}
+    assert verdicts(rows({**easy, **hard}), "pass@2 >= 0.9", "measured >= 0.9") == ["undecided", "holds"]
+    found = judged(rows({**easy, **hard}), "pass@2 >= 0.9", "measured >= 0.9")[0].line()
+    assert found == (
+        "gate pass@2 >= 0.9: undecided; 1; 8 of 9 tasks; of the 9 tasks with so many samples 1 lost some, and 5% may"
+    )
+    assert verdicts(rows({**easy, "h": [0.0]}), "pass@2 >= 0.9") == ["holds", "holds"]  # it never had two
+    assert verdicts(rows({"a": [0.0, 0.0], "h": [0.0, None]}), "pass@2 >= 0.9", "measured >= 0") == [
+        "does not hold",
+        "holds",
+    ]
 
 
 def test_with_less_than_two_common_tasks_it_is_undecided() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_rollout.decisions.rows import load_rows
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, write_record
 from pytest_rollout.store.journal import ResultsJournal
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_plan, load_results, sizes_of
 from pytest_rollout.store.records import Plan, Planned, Result
+from pytest_rollout.store.skipped import mark_skipped
 
 LIST = "pytest-rollout list shows them."
 LIST_LAST = "pytest-rollout list last shows those of the newest run."
@@ -68,6 +70,14 @@ def test_a_run_without_a_journal_is_empty(runs: Runs) -> None:
 def test_the_journals_of_all_workers_are_read(runs: Runs) -> None:
     run = runs.run("a", {"gw0": ["x", "y"], "gw1": ["z"]})
     assert sorted(names(load_results(run))) == ["x", "y", "z"]
+
+
+def test_what_a_suite_skipped_is_not_missing(runs: Runs) -> None:
+    run = runs.run("r", {"main": ["1-a"]}, plan="1-a 1-b 1-c")
+    mark_skipped(run, {"1-a", "1-c"})
+    loaded = load_results(run)
+    assert (names(loaded), loaded.missing, loaded.skipped) == (["1-a"], ("1-b",), ("1-c",))
+    assert load_rows(run).missing == {"t": 1}
 
 
 def test_a_run_can_be_read_as_it_was(runs: Runs) -> None:
