@@ -19,7 +19,7 @@ from pytest_rollout.settings import COMPARED
 from pytest_rollout.store.folder import RunFolder, read_record
 from pytest_rollout.store.load import load_results, sizes_of
 from pytest_rollout.store.lost import lost_attempts
-from pytest_rollout.store.records import Earlier, Plan, Planned, Result
+from pytest_rollout.store.records import Earlier, Plan, Planned, Result, RunRecord
 
 __all__ = [
     "LOST",
@@ -86,8 +86,22 @@ def read_before(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Befor
             f"--rollout-resume: the run {run.name} has no plan: it was ended before anything was made",
             hint="Start a new run.",
         ) from None
+    merged = _merged(run)
+    if merged:
+        raise ConfigError(
+            f"--rollout-resume: the run {run.name} was merged of {merged} runs, and has no rollouts of its own",
+            hint="Go on with a shard's run in its own folder, with its --rollout-shard, and merge again.",
+        )
     results = {result.rollout: result for result in load_results(run, now).results}
     return Before(plan=plan, results=results, sizes=now)
+
+
+def _merged(run: RunFolder) -> int:
+    """Of how many runs it was merged; 0 where it was made by sessions of its own, or says nothing."""
+    try:
+        return len(read_record(run.record, RunRecord).merged)
+    except (OSError, msgspec.MsgspecError):
+        return 0
 
 
 def join(before: Before, now: Plan, run: str) -> Plan:
