@@ -17,9 +17,9 @@ import msgspec
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.settings import COMPARED
 from pytest_rollout.store.folder import RunFolder, read_record
-from pytest_rollout.store.load import load_results, sizes_of
+from pytest_rollout.store.load import load_results, runs_merged, sizes_of
 from pytest_rollout.store.lost import lost_attempts
-from pytest_rollout.store.records import Earlier, Plan, Planned, Result, RunRecord
+from pytest_rollout.store.records import Earlier, Plan, Planned, Result
 
 __all__ = [
     "LOST",
@@ -86,7 +86,7 @@ def read_before(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Befor
             f"--rollout-resume: the run {run.name} has no plan: it was ended before anything was made",
             hint="Start a new run.",
         ) from None
-    merged = _merged(run)
+    merged = runs_merged(run)
     if merged:
         raise ConfigError(
             f"--rollout-resume: the run {run.name} was merged of {merged} runs, and has no rollouts of its own",
@@ -94,14 +94,6 @@ def read_before(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Befor
         )
     results = {result.rollout: result for result in load_results(run, now).results}
     return Before(plan=plan, results=results, sizes=now)
-
-
-def _merged(run: RunFolder) -> int:
-    """Of how many runs it was merged; 0 where it was made by sessions of its own, or says nothing."""
-    try:
-        return len(read_record(run.record, RunRecord).merged)
-    except (OSError, msgspec.MsgspecError):
-        return 0
 
 
 def join(before: Before, now: Plan, run: str) -> Plan:
