@@ -17,7 +17,7 @@ import msgspec
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.settings import COMPARED
 from pytest_rollout.store.folder import RunFolder, read_record
-from pytest_rollout.store.load import load_results, runs_merged, sizes_of
+from pytest_rollout.store.load import load_results, sizes_of
 from pytest_rollout.store.lost import lost_attempts
 from pytest_rollout.store.records import Earlier, Plan, Planned, Result
 
@@ -86,12 +86,6 @@ def read_before(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Befor
             f"--rollout-resume: the run {run.name} has no plan: it was ended before anything was made",
             hint="Start a new run.",
         ) from None
-    merged = runs_merged(run)
-    if merged:
-        raise ConfigError(
-            f"--rollout-resume: the run {run.name} was merged of {merged} runs, and has no rollouts of its own",
-            hint="Go on with a shard's run in its own folder, with its --rollout-shard, and merge again.",
-        )
     results = {result.rollout: result for result in load_results(run, now).results}
     return Before(plan=plan, results=results, sizes=now)
 

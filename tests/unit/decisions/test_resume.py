@@ -248,16 +248,6 @@ def test_a_run_without_a_plan_is_refused(run: RunFolder) -> None:
     )
 
 
-def test_a_merged_run_is_refused(run: RunFolder) -> None:
-    write_record(run.plan, Plan(rollouts=(planned("a"),)))
-    run.record.write_text(
-        '{"run": "r", "started": "", "plugin_version": "1", "options": {}, "pins": {}, "environment": {},'
-        ' "merged": [{}, {}]}'
-    )
-    with pytest.raises(ConfigError, match="was merged of 2 runs, and has no rollouts of its own\nGo on with a shard"):
-        read_before(run)
-
-
 def test_a_run_is_read_as_it_was_when_the_session_began(run: RunFolder) -> None:
     write_record(run.plan, Plan(rollouts=(planned("a"), planned("b"))))
     line: Callable[[Result], bytes] = lambda each: msgspec.json.encode(each) + b"\n"  # noqa: E731
