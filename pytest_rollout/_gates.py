@@ -14,6 +14,7 @@ import pytest
 
 from pytest_rollout._endings import GATES
 from pytest_rollout._settings import redactor_of_process, settings_of
+from pytest_rollout._sharding import shard_of
 from pytest_rollout.decisions.gates import UNDECIDED, Gate, judge, parse_gate, status_of
 from pytest_rollout.decisions.rows import Rows, load_rows
 from pytest_rollout.decisions.sides import load_finished, side_run
@@ -32,14 +33,16 @@ _EXIT_OK, _EXIT_FAILED = 0, 1
 _OURS = (_EXIT_OK, _EXIT_FAILED, UNDECIDED)  # statuses that a gate decides about
 _SHOWING = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
 _TELLING = ("help", "version", "markers")
+_OF_PART = "gates: not judged over a part of the suite: merge the shards, and judge that by pytest-rollout gate"
 
 
 class Gates:
     """The gates of a session, and what decides beside them: tests that are no rollouts."""
 
-    def __init__(self, config: pytest.Config, gates: Sequence[Gate], bases: dict[str, Rows], *, asked: bool) -> None:
+    def __init__(self, config: pytest.Config, gates: Sequence[Gate], *, asked: bool) -> None:
         self._config, self._asked = config, asked
-        self.gates, self.bases = gates, bases
+        self.of_part = config.getoption("rollout_shard") is not None and shard_of(config).count > 1
+        self.gates, self.bases = gates, dict[str, Rows]()
         self.claimed = False
         self.failed: set[str] = set()
 
@@ -56,10 +59,11 @@ class Gates:
             gates = [parse_gate(text, where) for text in settings.gate]
             if settings.audit or _asked(config, _SHOWING):
                 return
-            bases = {gate.base: _base(config, settings, gate, where) for gate in gates if gate.base}
+            made = cls(config, gates, asked=settings.gate_from == "command line")
+            if not made.of_part:
+                made.bases = {gate.base: _base(config, settings, gate, where) for gate in gates if gate.base}
         except ConfigError as error:
             raise pytest.UsageError(redactor_of_process().text(f"rollout: {error}")) from None
-        made = cls(config, gates, bases, asked=settings.gate_from == "command line")
         config.pluginmanager.register(made, GATES)
 
     def of_run(self, run: Run) -> GatesOfRun:
@@ -80,13 +84,17 @@ class Gates:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A gate that was asked for on the command line is not passed by a session without rollouts."""
-        if not self.claimed and self._asked and session.exitstatus == _EXIT_OK:
+        if self._is_left_open() and session.exitstatus == _EXIT_OK:
             session.exitstatus = UNDECIDED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if not self.claimed and self._asked:
+        if self._is_left_open():
             for gate in self.gates:
                 terminalreporter.write_line(f"gate {gate.text}: undecided; no rollout was selected")
+
+    def _is_left_open(self) -> bool:
+        """Whether gates were asked for, and there is no rollout; a part of a suite may be empty."""
+        return not self.claimed and self._asked and not self.of_part
 
 
 class GatesOfRun:
@@ -97,6 +105,8 @@ class GatesOfRun:
 
     def end(self, loaded: LoadedRun, status: int) -> tuple[int, Sequence[str]]:
         """The gates' status in place of that of single rollouts; another test that failed keeps its 1."""
+        if self._gates.of_part:
+            return status, [_OF_PART]
         if status not in _OURS:
             return status, [f"gates: not judged, because the session ended with status {status}"]
         rows = load_rows(self._run.folder)

@@ -181,7 +181,7 @@ class Reporting:
         try:
             with self._signals.held():
                 loaded = self._prove()
-                self._write_junit()
+                self._write_junit(loaded)
                 self._set_status(session, loaded)
                 self._end(session, loaded)
                 self._notes += [f"{r.node}: {warning}" for r in loaded.results for warning in r.warnings]
@@ -241,10 +241,10 @@ class Reporting:
         except InfraError:
             self._notes.append(f"{result.node}: its result could not be recorded")
 
-    def _write_junit(self) -> None:
+    def _write_junit(self, loaded: LoadedRun) -> None:
         path = self._config.getoption("xmlpath", None)
         if path:
-            self._notes += rewrite(Path(path), self._cases, self._whole.testcases())
+            self._notes += rewrite(Path(path), self._cases, self._whole.testcases(loaded, self._reported))
 
     def _set_status(self, session: pytest.Session, loaded: LoadedRun) -> None:
         status = int(session.exitstatus)

@@ -7,7 +7,7 @@ was reported and recorded) is of this session alone.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from pytest_rollout.decisions.resume import Before, ended
 from pytest_rollout.report.rebuilt import cases_of, recorded, verdict_of
 from pytest_rollout.report.terminal import plural
 from pytest_rollout.store.folder import RunFolder
-from pytest_rollout.store.load import LoadedRun, load_plan, load_results
+from pytest_rollout.store.load import LoadedRun, load_plan
 from pytest_rollout.store.records import Earlier, Plan, Result
 
 __all__ = ["Whole"]
@@ -26,7 +26,7 @@ class Whole:
     """``plan`` is what the session makes; ``before`` what there was, None where the run is its own."""
 
     def __init__(self, run: RunFolder, plan: Plan, before: Before | None) -> None:
-        self._run, self._before = run, before
+        self._run, self._plan, self._before = run, plan, before
         self._mine = {planned.rollout for planned in plan.rollouts}
 
     def header(self, run: str) -> list[str]:
@@ -78,12 +78,16 @@ class Whole:
         )
         return replace(loaded, results=tuple(found.values()), missing=left)
 
-    def testcases(self) -> list[ET.Element]:
-        """What a JUnit report lacks that has this session alone."""
-        if self._before is None:
-            return []
-        whole = recorded(load_plan(self._run), load_results(self._run).results)
-        return list(cases_of(self._run, whole, cut=False, but=self._mine))
+    def testcases(self, loaded: LoadedRun, reported: Container[str]) -> list[ET.Element]:
+        """What a JUnit report of this session alone lacks; ``reported`` are the nodes of which it was told.
+
+        An interrupted session does not hear any more of what its workers still recorded.
+        """
+        known = load_plan(self._run) if self._before is not None else None
+        told = {planned.rollout for planned in self._plan.rollouts if planned.node in reported}
+        results = [result for result in loaded.results if result.rollout not in told]
+        without = told | (self._mine - {result.rollout for result in results})
+        return list(cases_of(self._run, recorded(known, results), cut=False, but=without))
 
     def status(self, status: int, loaded: LoadedRun) -> int:
         """pytest's exit status, as it had been had this session made them all."""

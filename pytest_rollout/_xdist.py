@@ -162,10 +162,14 @@ class Controller:
             raise pytest.UsageError("rollout: --rollout-resume: the worker gw0 died while it collected")
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Interrupt the workers, as the terminal does at Ctrl-C; pytest-xdist itself does so after five seconds."""
+        """Interrupt the workers, as the terminal does at Ctrl-C; pytest-xdist itself does so after five seconds.
+
+        Workers of a session that was started with ``&`` by a script ignore SIGINT, as the session does.
+        """
         if self._signals is not None and self._signals.received is not None:
+            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             for process in self._workers.values():
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
 
     def pytest_internalerror(self) -> None:
         """End the workers, and wait: what they measured from now on would contradict what is reported as lost."""

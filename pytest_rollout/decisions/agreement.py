@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-__all__ = ["Agreement", "Pair", "agreement", "agreements", "kappa"]
+from pytest_rollout.outcome import SLACK
 
-_SLACK = 1e-9
+__all__ = ["Agreement", "Pair", "agreement", "agreements", "kappa"]
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdicts(self) -> tuple[bool, bool]:
         """Whether it passes, computed and for the person."""
-        return self.computed >= self.threshold - _SLACK, self.human >= self.threshold - _SLACK
+        return self.computed >= self.threshold - SLACK, self.human >= self.threshold - SLACK
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):

@@ -325,7 +325,7 @@ def _amount(gate: Gate, part: Rows) -> Judged:
     said = f"{len(known)} attempts" + (f", of {unknown} it is not known" if unknown else "")
     decided = not unknown or holds is gate.operator.startswith(">")  # more can only be added
     verdict: Verdict = ("holds" if holds else "does not hold") if decided else "undecided"
-    return Judged(gate=gate, verdict=verdict, value=total, said=said)
+    return Judged(gate=gate, verdict=verdict, value=None if known and unknown == len(known) else total, said=said)
 
 
 def _amounts(row: Row, figure: str) -> list[float | None]:

@@ -31,7 +31,7 @@ def figure_lines(name: str, found: Figures) -> list[str]:
     pairs.append(("success rate", f"{figure(found.success_rate)}{_interval(found.success_interval)}"))
     for each in found.passes:
         known = f"{figure(each.at)}, {figure(each.hat)} over {plural(each.tasks, 'task')} of {found.tasks}"
-        nothing = f"none: no task has {each.k} measured samples"
+        nothing = f"none: no task has {plural(each.k, 'measured sample')}"
         pairs.append((f"pass@{each.k}, ^{each.k}", known if each.tasks else nothing))
     pairs += _unmeasured(found)
     pairs += _sure(found)

@@ -3,7 +3,7 @@
 One testcase a planned rollout, in the order of the plan, named and grouped as pytest does (``xunit2``), with the
 verdict and the properties of a live report. What pytest alone knows is not in it: tests that are no rollouts,
 tracebacks, captured output. ``time`` is how long the agent ran. A planned rollout without a result is an error where
-its session was ended from outside, and else skipped: the session left it out and said so.
+its session was ended from outside, or is not known, and else skipped: the session left it out and said so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_rollout.report.terminal import check_lines
 from pytest_rollout.report.xmlbounds import bound
 from pytest_rollout.reward import Check
 from pytest_rollout.store.folder import RunFolder, read_record
-from pytest_rollout.store.load import load_plan, load_results
+from pytest_rollout.store.load import load_plan, load_results, runs_merged
 from pytest_rollout.store.records import Plan, Planned, Result, RunRecord
 
 __all__ = ["CUT", "MISSING", "NOT_RUN", "Recorded", "recorded", "cases_of", "verdict_of", "write_report"]
@@ -168,7 +168,8 @@ def write_report(run: RunFolder, path: Path, redact: Callable[[str], str] = str)
     The same records give the same bytes. Raises ConfigError where the run has no records, or the file can't be
     written.
     """
-    plan, loaded, cut = load_plan(run), load_results(run), run.was_cut()
+    plan, loaded = load_plan(run), load_results(run)
+    cut = run.was_cut() or runs_merged(run) > 0  # a merged run does not know which of its sessions was
     rollouts = recorded(plan, loaded.results)
     if not rollouts:
         raise ConfigError(f"the run {run.name} has neither a plan nor results")

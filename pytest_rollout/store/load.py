@@ -14,12 +14,12 @@ import msgspec
 
 from pytest_rollout.errors import SelectorError
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
-from pytest_rollout.store.records import Plan, Result
+from pytest_rollout.store.records import Plan, Result, RunRecord
 from pytest_rollout.store.union import counting
 
 T = TypeVar("T")
 
-__all__ = ["LoadedRun", "find_rollout", "find_run", "lines_of", "load_plan", "load_results", "sizes_of"]
+__all__ = ["LoadedRun", "find_rollout", "find_run", "lines_of", "load_plan", "load_results", "runs_merged", "sizes_of"]
 
 
 class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,14 @@ def load_plan(run: RunFolder) -> Plan | None:
         return read_record(run.plan, Plan)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def runs_merged(run: RunFolder) -> int:
+    """Of how many runs it was merged; 0 where it was made by sessions of its own, or says nothing."""
+    try:
+        return len(read_record(run.record, RunRecord).merged)
+    except (OSError, msgspec.MsgspecError):
+        return 0
 
 
 def load_results(run: RunFolder, sizes: Mapping[str, int] | None = None) -> LoadedRun:

@@ -55,6 +55,7 @@ SUITE = r"""
 """
 MEASURED = ["test_fails", "test_passes[s0]", "test_passes[s1]", "test_xfails", "test_xpasses"]
 ALL = [*MEASURED, "test_infra", "test_waits[s0]", "test_waits[s1]"]
+NOT_JUDGED = "gates: not judged over a part of the suite: merge the shards, and judge that by pytest-rollout gate"
 
 
 def shown(cases: list[Case]) -> dict[str, tuple[str, ...]]:
@@ -221,8 +222,8 @@ def test_shards_are_parts_of_the_suite(suite: Suite) -> None:
     found: list[str] = []
     for workers, shard in (("-n0", "1/2"), ("-n2", "2/2")):
         suite.workers = workers
-        ran = suite.run(source, f"--rollout-shard={shard}")
-        assert ran.status == 0
+        ran = suite.run(source, f"--rollout-shard={shard}", "--rollout-gate=pass@3 >= 0.5")
+        assert (ran.status, [line for line in ran.lines if line.startswith("gate")]) == (0, [NOT_JUDGED])
         assert ran.plan is not None and ran.plan.shard is not None and ran.run is not None
         assert read_record(ran.run.record, RunRecord).shard == ran.plan.shard
         of = ran.plan.shard
@@ -230,7 +231,8 @@ def test_shards_are_parts_of_the_suite(suite: Suite) -> None:
         assert f"rollout: shard {shard}: {of.tests} of 7 tests" in ran.lines
         found += [case.name for case in ran.cases]
     assert sorted(found) == sorted([*(f"test_it[{n}-s{k}]" for n in range(3) for k in range(2)), "test_plain"])
-    empty = suite.run("def test_one():\n    pass\n", f"--rollout-shard={_without('test_suite.py::test_one')}")
+    without = f"--rollout-shard={_without('test_suite.py::test_one')}"
+    empty = suite.run("def test_one():\n    pass\n", without, "--rollout-gate=pass@3 >= 0.5")
     nothing = suite.run(None, "--rollout-shard=1/2", "-k", "no_such_test")
     assert (empty.status, nothing.status) == (0, 5)
 

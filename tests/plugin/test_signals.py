@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from pytest_rollout import _signals as module
 from pytest_rollout._signals import ENDING, Signals
+from pytest_rollout._xdist import Controller
 
 
 @pytest.fixture
@@ -68,3 +70,26 @@ def test_an_interrupt_that_comes_much_later_does_not_wait(signals: Signals, monk
         send(signal.SIGINT)
         pytest.fail("it waited")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("handler", "sent"),
+    [
+        pytest.param(signal.default_int_handler, signal.SIGINT, id="as ever"),
+        pytest.param(signal.SIG_IGN, signal.SIGTERM, id="in the background of a script"),
+    ],
+)
+def test_workers_are_told_in_a_way_that_they_heed(
+    signals: Signals, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, handler: signal.Handlers, sent: int
+) -> None:
+    node, got = Mock(), list[int]()
+    node.gateway._io.popen.send_signal = got.append
+    controller = Controller(pytestconfig)
+    controller.pytest_testnodeready(node)
+    monkeypatch.setattr(controller, "_signals", signals)
+    signal.signal(signal.SIGINT, handler)
+    controller.pytest_keyboard_interrupt()
+    assert got == []  # a Ctrl-C reaches workers by itself
+    signals.received = signal.SIGTERM
+    controller.pytest_keyboard_interrupt()
+    assert got == [sent]

@@ -137,3 +137,12 @@ def test_one_of_many_tasks_is_a_finding_only_after_correction() -> None:
 def test_nothing_in_common_is_no_figure() -> None:
     found = compare(pair(side({"a": [1.0]}), side({"b": [1.0]})))
     assert (found.reward.difference, found.reward.old, found.detectable, found.tasks) == (None, None, None, ())
+
+
+def test_differences_without_spread_do_not_say_what_could_be_detected() -> None:
+    old = {"a": [1.0], "b": [0.5], "c": [1.0]}
+    assert compare(pair(side(old), side(old, name="b"))).detectable is None
+    high: dict[str, list[float | None]] = {name: [1.0] for name in "abcdef"}
+    low: dict[str, list[float | None]] = {name: [1.0, 1.0, 0.0] for name in "abcdef"}
+    found = compare(pair(side(high), side(low, name="b")))
+    assert (found.detectable, found.needed) == (None, None)

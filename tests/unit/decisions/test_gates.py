@@ -227,6 +227,7 @@ def used(cost: float | None, **more: Any) -> Any:
     [
         ([1.0, 2.0], "cost <= 3", "holds", "3 USD; 2 attempts"),
         ([1.0, 2.5], "cost <= 3", "does not hold", "3.5 USD; 2 attempts"),
+        ([None, None], "cost <= 3", "undecided", "2 attempts, of 2 it is not known"),
         ([1.0, None], "cost <= 3", "undecided", "1 USD; 2 attempts, of 1 it is not known"),
         ([4.0, None], "cost <= 3", "does not hold", "4 USD; 2 attempts, of 1 it is not known"),
         ([4.0, None], "cost > 3", "holds", "4 USD; 2 attempts, of 1 it is not known"),

@@ -45,6 +45,7 @@ class Maker:
         shard: tuple[int, int, int] | None = None,
         place: str = "",
         evidence: bool = False,
+        agent: str = "a",
     ) -> Path:
         """Write a run; ``planned`` are rollouts beside those of the lines, ``shard`` which one of
         how many it is, and how many rollouts the whole has. Returns the folder of the results."""
@@ -62,7 +63,7 @@ class Maker:
             run=run.name,
             started=f"2026-11-01T00:00:0{int(digits, 16) % 10}+00:00",
             plugin_version="1",
-            options={"agent": "a", "digits": digits},
+            options={"agent": agent, "digits": digits},
             pins={},
             environment={"python": "3"},
         )

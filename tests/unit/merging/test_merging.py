@@ -160,6 +160,20 @@ def test_pins_that_differ_are_named(maker: Maker) -> None:
     assert differing(merge(shards[:1]).counted, shards) == []
 
 
+def test_another_agent_is_named_by_the_task_and_by_the_session(maker: Maker) -> None:
+    other = msgspec.structs.replace(PINS, agent="b")
+    places = [
+        maker.run("1", [maker.line("1", "t"), maker.line("1", "u")]),
+        maker.run("2", [maker.line("2", "t", 1, pins=other), maker.line("2", "v", pins=other)], agent="b"),
+    ]
+    shards = [read_shard(run, number) for number, run in enumerate(find_shards(places))]
+    values = (("a", maker.name("1")), ("b", maker.name("2")))
+    assert differing(merge(shards).counted, shards) == [
+        Difference(pin="agent", of="", values=values),
+        Difference(pin="agent", of="task t", values=values),
+    ]
+
+
 def test_a_merged_run_that_is_there_gets_what_it_lacks(maker: Maker) -> None:
     place = maker.run("1", [maker.line("1", "t")], evidence=True)
     run = write_merged([place], maker.folder / "all", evidence=False)

@@ -132,6 +132,15 @@ def test_a_rollout_without_a_result_is_an_error_where_the_session_was_killed(run
     }
 
 
+def test_a_merged_run_does_not_know_whether_a_session_was_killed(run: RunFolder) -> None:
+    fill(run, [planned(1), planned(2)], result(1))
+    run.record.write_text(
+        '{"run": "r", "started": "", "plugin_version": "1", "options": {}, "pins": {}, "environment": {},'
+        ' "merged": [{}]}'
+    )
+    assert told(written(run))["test_2"][:2] == ("error", "infra.missing")
+
+
 def test_what_a_run_in_progress_has_not_begun_is_no_error(run: RunFolder) -> None:
     fill(run, [planned(1)])
     with FileLock(run.path / "lock"):
