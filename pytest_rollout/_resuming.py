@@ -21,7 +21,17 @@ from pytest_rollout._items import is_own_agent, is_own_task
 from pytest_rollout._planning import PlannedItem
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import AgentInfo
-from pytest_rollout.decisions.resume import Before, Candidate, changes, earlier_of, join, pairs_of, read_before, refusal
+from pytest_rollout.decisions.resume import (
+    Before,
+    Candidate,
+    changes,
+    check_record,
+    earlier_of,
+    join,
+    pairs_of,
+    read_before,
+    refusal,
+)
 from pytest_rollout.errors import ConfigError, InfraError, RolloutError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.identity import rollout_id
@@ -58,6 +68,7 @@ def find_resumed(settings: Settings, *, hold: bool) -> tuple[RunFolder, Before]:
     if run.in_progress() or (hold and not run.hold()):
         raise ConfigError(f"--rollout-resume: the run {run.name} is in progress", hint="Wait for it, or end it.")
     try:
+        check_record(run)
         before = read_before(run)
     except ConfigError:
         run.release(ended=False)

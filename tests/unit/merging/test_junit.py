@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,18 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory"):
         merge_junit([file], tmp_path / "out.xml", ())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xml", "out.xml"]
+
+
+def test_entities_of_one_file_do_not_spoil_the_others(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.xml"
+    text = '<testsuites><testsuite name="&a;"><testcase name="c" /></testsuite></testsuites>'
+    bad.write_text(f'<!DOCTYPE t [<!ENTITY a "x">]>{text}')
+    found = merge_junit([bad, write(tmp_path, "a.xml", suite(case("1")))], tmp_path / "out.xml", ())
+    assert found.testcases == 2
+    assert etree.parse(tmp_path / "out.xml").xpath("//testsuite/@name") == ["x", "pytest"]
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    found = merge_junit([tmp_path / "fifo"], tmp_path / "out.xml", ())
+    assert found.problems == (f"{tmp_path / 'fifo'} can't be read: it is no file",)
