@@ -24,7 +24,8 @@ _PIECE = 1 << 20
 def copy_tree(source: str, target: str, *, specials: bool = False, links: bool = True) -> None:
     """Copy the folder ``source`` to ``target``, which is not there yet; ``specials`` makes FIFOs and sockets anew.
 
-    Devices are left out, and links without ``links``. Raises Bound for more entries or levels than are copied, else OSError.
+    Devices are left out, and links without ``links``. Raises Bound for more entries or levels than are copied, else
+    OSError.
     """
     os.mkdir(target, 0o700)
     folders: list[TreeEntry] = []
