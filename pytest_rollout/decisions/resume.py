@@ -19,7 +19,7 @@ from pytest_rollout.settings import COMPARED
 from pytest_rollout.store.folder import RunFolder, read_record
 from pytest_rollout.store.load import load_results, sizes_of
 from pytest_rollout.store.lost import lost_attempts
-from pytest_rollout.store.records import Earlier, Plan, Planned, Result, RunRecord
+from pytest_rollout.store.records import Earlier, Plan, Planned, Result
 
 __all__ = [
     "LOST",
@@ -27,7 +27,6 @@ __all__ = [
     "Candidate",
     "Change",
     "changes",
-    "check_record",
     "earlier_of",
     "ended",
     "join",
@@ -75,24 +74,6 @@ class Change(NamedTuple):
     old: str
     new: str
     tasks: tuple[str, ...] = ()
-
-
-def check_record(run: RunFolder) -> None:
-    """Raise ConfigError for a run that no session made of its own rollouts: it can't be gone on with."""
-    try:
-        record = read_record(run.record, RunRecord)
-    except (OSError, msgspec.MsgspecError):
-        return  # it is told by who needs it
-    if record.source is not None:
-        raise ConfigError(
-            f"--rollout-resume: the run {run.name} scored {record.source.run} again, and ran no agent",
-            hint="Score that one again, with --rollout-rescore.",
-        )
-    if record.merged:
-        raise ConfigError(
-            f"--rollout-resume: the run {run.name} was merged",
-            hint="Go on with the runs that it was merged of, and merge them again.",
-        )
 
 
 def read_before(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Before:

@@ -16,7 +16,6 @@ from pytest_rollout.decisions.resume import (
     Candidate,
     Change,
     changes,
-    check_record,
     earlier_of,
     join,
     pairs_of,
@@ -27,7 +26,7 @@ from pytest_rollout.errors import ConfigError
 from pytest_rollout.settings import COMPARED
 from pytest_rollout.shard import OfShard
 from pytest_rollout.store.folder import RunFolder, read_record, write_record
-from pytest_rollout.store.records import Earlier, Plan, Planned, Result, Resumed, RunRecord, SourceRun
+from pytest_rollout.store.records import Earlier, Plan, Planned, Result, Resumed, RunRecord
 from pytest_rollout.store.resumed import go_on
 
 PINS = Pins(
@@ -270,23 +269,3 @@ def test_a_run_says_that_it_was_resumed(run: RunFolder) -> None:
         go_on(run, Plan(rollouts=(planned("a"),)), resumed)
     assert read_record(run.record, RunRecord) == msgspec.structs.replace(record, resumed=(first, second))
     assert read_record(run.plan, Plan).rollouts == (planned("a"),)
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"source": SourceRun(run="other", folder="/other")}, "scored other again, and ran no agent"),
-        ({"merged": ({"run": "a"},)}, "was merged"),
-    ],
-)
-def test_a_run_without_agents_of_its_own_is_not_gone_on_with(
-    tmp_path: Path, said: dict[str, Any], message: str
-) -> None:
-    plain = RunRecord(run="r", started="", plugin_version="1", options={}, pins={}, environment={})
-    run = RunFolder(tmp_path)
-    check_record(run)
-    write_record(run.record, plain)
-    check_record(run)
-    write_record(run.record, msgspec.structs.replace(plain, **said))
-    with pytest.raises(ConfigError, match=message):
-        check_record(run)
