@@ -21,16 +21,7 @@ from pytest_rollout._items import is_own_agent, is_own_task
 from pytest_rollout._planning import PlannedItem
 from pytest_rollout.agents.config import AgentConfig
 from pytest_rollout.agents.protocol import AgentInfo
-from pytest_rollout.decisions.resume import (
-    Before,
-    Candidate,
-    changes,
-    earlier_of,
-    join,
-    pairs_of,
-    read_before,
-    refusal,
-)
+from pytest_rollout.decisions.resume import Before, Candidate, changes, earlier_of, join, pairs_of, read_before, refusal
 from pytest_rollout.errors import ConfigError, InfraError, RolloutError
 from pytest_rollout.executors.protocol import ExecutorInfo
 from pytest_rollout.identity import rollout_id
