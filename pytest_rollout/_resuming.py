@@ -55,6 +55,8 @@ def find_resumed(settings: Settings, *, hold: bool) -> tuple[RunFolder, Before]:
     while run.in_progress() and not run.is_held() and time.monotonic() < until:
         time.sleep(0.05)
     refuse_made(run)
+    if hold and not os.access(run.path, os.W_OK):
+        raise ConfigError(f"--rollout-resume: the run {run.path} can't be written", hint="Whose is it?")
     if run.in_progress() or (hold and not run.hold()):
         raise ConfigError(f"--rollout-resume: the run {run.name} is in progress", hint="Wait for it, or end it.")
     try:

@@ -251,7 +251,9 @@ def _act(agent: Agent, live: LiveStage, cancel: Cancel) -> tuple[Ended, Infra | 
         return live.finished(failure=message), Infra(kind=kind, message=message, forgeable=error.forgeable)  # type: ignore[arg-type]
     except InfraError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a callable agent raises is told, not lost
+    except BaseException as error:
+        if not isinstance(error, Exception | SystemExit) and type(error).__name__ != "CancelledError":  # of asyncio
+            raise  # whatever else a callable agent raises is told, not lost
         message = f"the agent raised {type(error).__name__}: {clean(error)}"
         return live.finished(failure=clean_text(message)), Infra(kind="agent", message=clean_text(message))
     if ended.termination == "cancelled" or cancel.is_set:

@@ -13,9 +13,9 @@ import msgspec
 
 from pytest_rollout.errors import ConfigError
 
-__all__ = ["OfShard", "Shard", "read_shard"]
+__all__ = ["MOST_SHARDS", "OfShard", "Shard", "read_shard"]
 
-_MOST = 10_000
+MOST_SHARDS = 10_000
 _FORM = re.compile(r"([0-9]{1,5})/([0-9]{1,5})", re.ASCII)
 
 
@@ -51,6 +51,8 @@ def read_shard(text: str, where: str) -> Shard:
     """The shard that ``3/8`` means; raises ConfigError."""
     found = _FORM.fullmatch(text.strip())
     index, count = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not 1 <= index <= count <= _MOST:
-        raise ConfigError(f"{where}: {text!r} is not a shard: INDEX/COUNT with 1 <= INDEX <= COUNT <= {_MOST}, as 3/8")
+    if not 1 <= index <= count <= MOST_SHARDS:
+        raise ConfigError(
+            f"{where}: {text!r} is not a shard: INDEX/COUNT with 1 <= INDEX <= COUNT <= {MOST_SHARDS}, as 3/8"
+        )
     return Shard(index, count)

@@ -38,7 +38,10 @@ class TaskRescored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rescoring(msgspec.Struct, frozen=True, kw_only=True):
-    """All tasks together, and each of them; ``total`` is called so for its task."""
+    """All tasks together, and each of them; ``total`` is called so for its task.
+
+    The means of ``total`` are over tasks, as the mean reward of a run is everywhere.
+    """
 
     total: TaskRescored
     tasks: tuple[TaskRescored, ...]
@@ -53,7 +56,12 @@ def compare_scores(results: Iterable[Result]) -> Rescoring | None:
     if not pairs:
         return None
     tasks = tuple(_compared(task, found) for task, found in pairs.items())
-    return Rescoring(total=_compared("total", [pair for found in pairs.values() for pair in found]), tasks=tasks)
+    total = msgspec.structs.replace(
+        _compared("total", [pair for found in pairs.values() for pair in found]),
+        old_mean=_mean([task.old_mean for task in tasks if task.old_mean is not None]),
+        new_mean=_mean([task.new_mean for task in tasks if task.new_mean is not None]),
+    )
+    return Rescoring(total=total, tasks=tasks)
 
 
 def _compared(task: str, pairs: Sequence[tuple[Result, Source]]) -> TaskRescored:

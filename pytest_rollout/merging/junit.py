@@ -1,18 +1,20 @@
 """Several JUnit files into one: suites beside each other, byte for byte, without rollouts that do not count.
 
-A file is parsed once, for the places and counts of its testcases, and its bytes are copied: the time is linear in the
-size, whatever the number of files. In which order files are given, and how often, does not matter.
+A file is parsed for the places and counts of its testcases, and its bytes are copied: the time is linear in the size,
+whatever the number of files. It is parsed twice, because the testcase of a rollout that counts may be in a later one.
+In which order files are given, and how often, does not matter.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 from xml.parsers import expat
@@ -46,22 +48,34 @@ class JUnitMerge(msgspec.Struct, frozen=True, kw_only=True):
 def merge_junit(files: Sequence[Path], out: Path, losing: Container[str]) -> JUnitMerge:
     """Write the suites of ``files`` to ``out``, whole or not at all; raises OSError where it can't be written.
 
-    ``losing`` are the ids of rollouts that do not count; of one that is there twice, the first testcase stays.
+    ``losing`` are the ids of rollouts that do not count. Of one that is there twice, because a session went on with its
+    run, that testcase stays whose result counts, see :mod:`pytest_rollout.store.union`; of equal ones the first.
     """
     total, seen, left_out, problems = _Counts(), set[str](), 0, list[str]()
+    ordered, best = _in_order(files, problems), dict[str, tuple[bool, int]]()
+    for found in _all_of(ordered, problems):
+        for case in (case for suite in found.suites for case in suite.cases):
+            best[case.rollout] = min(case.rank, best.get(case.rollout, case.rank))
     with tempfile.NamedTemporaryFile(dir=out.parent, prefix=".rollout-junit-") as body:
-        for path in _in_order(files, problems):
-            try:
-                found = _read(path)
-            except (OSError, ET.ParseError, expat.ExpatError, LookupError, ValueError) as error:
-                problems.append(f"{path} can't be read: {(isinstance(error, OSError) and error.strerror) or error}")
-                continue
+        for found in _all_of(ordered, []):
             for suite in found.suites:
-                left_out += suite.write(body, found.data, seen, losing, total)
+                for case in suite.cases:
+                    if case.rollout:
+                        case.gone = case.rollout in seen or case.rollout in losing or case.rank != best[case.rollout]
+                        seen.update(() if case.gone else (case.rollout,))
+                left_out += suite.write(body, found.data, total)
         _finish(body, out, total)
     return JUnitMerge(
         testcases=total.values["tests"], left_out=left_out, rollouts=frozenset(seen), problems=tuple(problems)
     )
+
+
+def _all_of(paths: Sequence[Path], problems: list[str]) -> Iterator[_Found]:
+    for path in paths:
+        try:
+            yield _read(path)
+        except (OSError, ET.ParseError, expat.ExpatError, LookupError, ValueError) as error:
+            problems.append(f"{path} can't be read: {(isinstance(error, OSError) and error.strerror) or error}")
 
 
 def _in_order(files: Sequence[Path], problems: list[str]) -> list[Path]:
@@ -69,6 +83,8 @@ def _in_order(files: Sequence[Path], problems: list[str]) -> list[Path]:
     found: dict[bytes, tuple[bytes, Path]] = {}
     for path in sorted(files):
         try:
+            if not path.is_file() and path.exists():
+                raise OSError(errno.EINVAL, "it is no file")
             with open(path, "rb") as file:
                 begin = file.read(4096)
                 file.seek(0)
@@ -108,13 +124,28 @@ class _Counts:
 
 
 class _Case:
-    """A testcase: where it is, whose it is, what it says."""
+    """A testcase: where it is, whose it is, what it says, and whether it is left out."""
 
-    __slots__ = ("end", "rollout", "start", "time", "verdicts")
+    __slots__ = ("attempts", "end", "gone", "measured", "rollout", "start", "time", "verdicts")
 
     def __init__(self, start: int, time: float) -> None:
         self.start, self.end, self.time, self.rollout = start, start, time, ""
         self.verdicts = set[str]()
+        self.measured, self.attempts, self.gone = False, 1, False
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Of several testcases of a rollout the one with the lowest counts."""
+        return not self.measured, self.attempts if self.measured else -self.attempts
+
+    def learn(self, name: str, value: str) -> None:
+        """Take what a property says."""
+        if name == ROLLOUT_PROPERTY:
+            self.rollout = self.rollout or value
+        elif name == "rollout.reward":
+            self.measured = True
+        elif name == "rollout.attempts" and value.isdecimal() and len(value) < 9:
+            self.attempts = max(1, int(value))
 
 
 class _Suite:
@@ -124,16 +155,12 @@ class _Suite:
         self.start, self.head_end, self.end, self.time = start, head_end, head_end, time
         self.cases = list[_Case]()
 
-    def write(self, body: IO[bytes], data: bytes, seen: set[str], losing: Container[str], total: _Counts) -> int:
+    def write(self, body: IO[bytes], data: bytes, total: _Counts) -> int:
         """Write what stays of it; returns how many testcases do not."""
-        gone, counts = list[_Case](), _Counts()
+        gone, counts = [case for case in self.cases if case.gone], _Counts()
         for case in self.cases:
-            if case.rollout and (case.rollout in seen or case.rollout in losing):
-                gone.append(case)
-                continue
-            if case.rollout:
-                seen.add(case.rollout)
-            counts.add(case.verdicts, case.time)
+            if not case.gone:
+                counts.add(case.verdicts, case.time)
         if not gone:
             counts.time = self.time or counts.time
         head = data[self.start : self.head_end]
@@ -155,8 +182,13 @@ class _Found:
         self._levels = 0  # of suites
         self._case: _Case | None = None
         self._parser = expat.ParserCreate("utf-8")
+        self._parser.StartDoctypeDeclHandler = self._doctype
         self._parser.StartElementHandler, self._parser.EndElementHandler = self._start, self._end
         self._parser.Parse(data, True)
+
+    @staticmethod
+    def _doctype(*_: object) -> None:
+        raise ValueError("a document type")  # its entities mean nothing in another file
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "testsuite":
@@ -171,8 +203,8 @@ class _Found:
         elif self._case is not None:
             if name in _VERDICTS:
                 self._case.verdicts.add(name)
-            elif name == "property" and attributes.get("name") == ROLLOUT_PROPERTY:
-                self._case.rollout = self._case.rollout or attributes.get("value", "")
+            elif name == "property":
+                self._case.learn(attributes.get("name", ""), attributes.get("value", ""))
 
     def _end(self, name: str) -> None:
         if name == "testcase" and self._case is not None:

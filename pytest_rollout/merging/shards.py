@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.outcome import Outcome
+from pytest_rollout.shard import MOST_SHARDS
 from pytest_rollout.store.folder import RunFolder
 from pytest_rollout.store.load import load_plan
-from pytest_rollout.store.records import Planned
+from pytest_rollout.store.records import Planned, Result
 
-__all__ = ["DUPLICATES", "LABELS", "Line", "LinePins", "Shard", "find_shards", "read_shard"]
+__all__ = ["DUPLICATES", "LABELS", "Line", "LinePins", "Shard", "find_shards", "is_own", "read_shard"]
 
 DUPLICATES = "duplicates.jsonl"  # of a merged run: lines of rollouts that do not count
 LABELS = "labels.jsonl"
@@ -48,12 +51,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     rollout: str
     task: str
-    sample: int
-    attempt: int = 1
+    sample: Annotated[int, msgspec.Meta(ge=0)]
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
     node: str = ""
     agent: str = ""
     outcome: Outcome
-    reward: float | None = None
+    reward: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     time: str = ""
     amends: bool = False
     tags: tuple[str, ...] = ()
@@ -88,7 +91,8 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 def find_shards(places: Sequence[Path]) -> list[RunFolder]:
     """The runs that places name: a run, or all runs of a folder of results, or of the one that is in a place.
 
-    In the order of their names, each once. Raises ConfigError.
+    In the order of their names, each once. What lies below a place may come from somebody else's machine, so a link
+    there is refused: it would take along what lies on this one. Raises ConfigError.
     """
     found: dict[str, RunFolder] = {}
     for place in places:
@@ -97,8 +101,11 @@ def find_shards(places: Sequence[Path]) -> list[RunFolder]:
             hint = "Name a folder of results (.rollout), or one run of it (.rollout/runs/…)."
             raise ConfigError(f"there are no runs in {place}", hint=hint)
         for path in runs:
+            if path != place and not is_own(place, path):
+                raise ConfigError(f"{path} is a link, or below one", hint="Name the folder that it points to.")
             found[str(path.resolve())] = RunFolder(path.resolve())
     for run in found.values():
+        _check_plain(run)
         if run.in_progress():
             raise ConfigError(f"the run {run.path} is still in progress", hint="Merge it when it has ended.")
     return [found[path] for path in sorted(found, key=lambda path: (Path(path).name, path))]
@@ -111,6 +118,26 @@ def _runs(place: Path) -> list[Path]:
         if folder.is_dir():
             return [path for path in folder.iterdir() if (path / "results").is_dir()]
     return []
+
+
+def is_own(top: Path, path: Path) -> bool:
+    """Whether ``path``, below ``top``, is a folder, and no link leads there."""
+    parts = path.relative_to(top).parts
+    try:
+        modes = [top.joinpath(*parts[: number + 1]).lstat().st_mode for number in range(len(parts))]
+    except OSError:
+        return False
+    return all(map(stat.S_ISDIR, modes))
+
+
+def _check_plain(run: RunFolder) -> None:
+    """Refuse a run whose records are no plain files: a link may lead anywhere, and a FIFO never ends."""
+    if not is_own(run.path, run.results):
+        raise ConfigError(f"{run.results} is no folder")
+    for path in (run.record, run.plan, run.path / LABELS, run.path / DUPLICATES, *run.results.glob("*.jsonl")):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise ConfigError(f"{path} is no plain file")
 
 
 def read_shard(run: RunFolder, number: int) -> Shard:
@@ -138,7 +165,7 @@ def read_shard(run: RunFolder, number: int) -> Shard:
 
 def _lines(path: Path, shard: int, known: dict[bytes, LinePins | None]) -> Iterator[Line | None]:
     """The lines of a journal; None for one that can't be read, such as half a line of a writer that was killed."""
-    decoder, offset, place = msgspec.json.Decoder(Line), 0, str(path)
+    decoder, whole, offset, place = msgspec.json.Decoder(Line), msgspec.json.Decoder(Result), 0, str(path)
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
@@ -151,7 +178,8 @@ def _lines(path: Path, shard: int, known: dict[bytes, LinePins | None]) -> Itera
                 continue
             try:
                 line = decoder.decode(data)
-            except msgspec.MsgspecError:
+                whole.decode(data)  # a line that counts has to be one that every reader can read
+            except (msgspec.MsgspecError, RecursionError):
                 yield None
                 continue
             pins = None if line.pins is None else known.setdefault(msgspec.json.encode(line.pins), line.pins)
@@ -161,18 +189,43 @@ def _lines(path: Path, shard: int, known: dict[bytes, LinePins | None]) -> Itera
             )
 
 
+class _OfShard(msgspec.Struct):
+    index: int
+    count: int
+    all_rollouts: int | None = None
+
+
+class _Leaf(msgspec.Struct):
+    """What is read of the ``run.json`` of a run that was made; whatever else it says is kept."""
+
+    run: str
+    started: str = ""
+    plugin_version: str = ""
+    redacted: tuple[str, ...] = ()
+    not_redacted: dict[str, str] = {}
+    shard: _OfShard | None = None
+
+
 def _records(run: RunFolder) -> tuple[dict[str, Any], ...]:
-    """The ``run.json`` of the run, or of those that it was merged of; its name where it has none."""
+    """The ``run.json`` of the run, or of those that it was merged of; its name where it has none that can be read."""
     try:
         record = json.loads(run.record.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         record = None
-    if not isinstance(record, dict) or not isinstance(record.get("run"), str):
+    if not _is_leaf(record):
         return ({"run": run.name},)
-    merged = record.get("merged")
-    leaves = [leaf for leaf in merged if isinstance(leaf, dict)] if isinstance(merged, list) else []
-    record.pop("merged", None)
+    merged = record.pop("merged", None)
+    leaves = [leaf for leaf in merged if _is_leaf(leaf)] if isinstance(merged, list) else []
     return tuple(leaves) or (record,)
+
+
+def _is_leaf(record: Any) -> bool:
+    try:
+        shard = msgspec.convert(record, _Leaf).shard
+        msgspec.json.encode(record)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return False
+    return shard is None or 1 <= shard.index <= shard.count <= MOST_SHARDS
 
 
 def _labels(path: Path) -> tuple[bytes, ...]:
@@ -187,5 +240,5 @@ def _labels(path: Path) -> tuple[bytes, ...]:
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -13,7 +13,7 @@ import msgspec
 from pytest_rollout.errors import ConfigError
 from pytest_rollout.identity import task_folder
 from pytest_rollout.merging.merged import Merged
-from pytest_rollout.merging.shards import DUPLICATES, LABELS, Line, Shard
+from pytest_rollout.merging.shards import DUPLICATES, LABELS, Line, Shard, is_own
 from pytest_rollout.stage.copying import copy_tree
 from pytest_rollout.stage.removal import remove_tree
 from pytest_rollout.stage.tree import Bound
@@ -117,14 +117,14 @@ def _copy_all(winners: Iterable[Line], shards: Sequence[Shard], target: RunFolde
         below = Path("rollouts") / task_folder(line.task) / f"s{line.sample}"
         if (target.path / below).exists():
             continue
-        places = [holder.path / below for holder in holders[line.rollout] if (holder.path / below).is_dir()]
+        places = [holder.path / below for holder in holders[line.rollout] if is_own(holder.path, holder.path / below)]
         if not places:
             absent += line.folder is not None
             continue
         source = next((place for place in places if (place / f"a{line.attempt}").is_dir()), places[0])
         try:
             (target.path / below).parent.mkdir(parents=True, exist_ok=True)
-            copy_tree(str(source), str(target.path / below))
+            copy_tree(str(source), str(target.path / below), links=False)  # evidence holds none
         except (OSError, Bound) as error:
             remove_tree(str(target.path / below))
             failed.append((line.rollout, str(error)))

@@ -37,7 +37,7 @@ from pytest_rollout.redaction.redactor import FORMS, Redactor
 from pytest_rollout.rescoring.laying import lay
 from pytest_rollout.rescoring.looking import StoredReader, StoredTrees
 from pytest_rollout.rescoring.stored import Stored
-from pytest_rollout.retained.left import Left, veiled
+from pytest_rollout.retained.left import Left, is_veiled, veiled
 from pytest_rollout.stage.baseline import Baseline
 from pytest_rollout.stage.layers import forbidden
 from pytest_rollout.store.folder import write_record
@@ -81,6 +81,8 @@ def score_again(
         attempt.infra = Infra(kind=kind_of_error, message=clean_text(str(error)), forgeable=error.forgeable)
     except (ConfigError, SelectorError) as error:
         attempt.infra = Infra(kind="recording", message=clean_text(str(error)))
+    except ValueError as error:  # a mode or a name in the record that no agent can have left
+        attempt.infra = Infra(kind="recording", message=clean_text(f"its record can't be used: {error}"))
     except OSError as error:
         attempt.infra = Infra(kind="host" if error.errno in _FULL else "recording", message=clean_text(str(error)))
     return attempt
@@ -91,6 +93,9 @@ def _restore(
 ) -> None:
     assert stored.folder is not None
     task, left = request.episode.task, Left(stored.folder, stage_root)
+    found, wanted = left.bundle.identity, stored.result
+    if (found.task, found.sample) != (wanted.task, wanted.sample) and not is_veiled(found.task):
+        raise RecordingError(f"{stored.folder} holds what another rollout left, {found.rollout}")
     hidden = next((why for change in left.bundle.changes if (why := veiled(change))), None)
     if hidden is not None:
         raise RecordingError(f"a change of {stored.result.rollout} is not known, so it can't be scored again: {hidden}")
@@ -179,6 +184,8 @@ def _take_stream(source: Path, stream: Captured, folder: Path) -> None:
 
 def _files_below(folder: Path) -> Iterator[Path]:
     """The plain files; there is nothing else that is ours."""
+    if folder.is_symlink():
+        return
     for at, _, names in os.walk(folder):
         for name in names:
             place = Path(at, name)

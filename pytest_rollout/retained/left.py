@@ -21,7 +21,7 @@ from pytest_rollout.stage.root import default_root
 from pytest_rollout.stage.tree import reading, show, unshow
 from pytest_rollout.store.folder import read_record
 
-__all__ = ["Left", "Unavailable", "is_git", "veiled"]
+__all__ = ["Left", "Unavailable", "is_git", "is_veiled", "veiled"]
 
 _PIECE = 1 << 20
 _MARK = marked("").removesuffix("]")
@@ -41,6 +41,11 @@ def is_git(path: bytes) -> bool:
 
 def _is_git_name(name: str) -> bool:
     return name.translate(_IGNORED).partition(":")[0].rstrip(". ").lower() in (".git", "git~1")
+
+
+def is_veiled(text: str) -> bool:
+    """Whether something in a text of a record looked like a secret, and is not there."""
+    return _MARK in text
 
 
 def veiled(change: Change) -> str | None:

@@ -21,10 +21,11 @@ MAX_DEPTH = 200
 _PIECE = 1 << 20
 
 
-def copy_tree(source: str, target: str, *, specials: bool = False) -> None:
+def copy_tree(source: str, target: str, *, specials: bool = False, links: bool = True) -> None:
     """Copy the folder ``source`` to ``target``, which is not there yet; ``specials`` makes FIFOs and sockets anew.
 
-    Devices are left out. Raises Bound for more entries or levels than are copied, else OSError.
+    Devices are left out, and links without ``links``. Raises Bound for more entries or levels than are copied, else
+    OSError.
     """
     os.mkdir(target, 0o700)
     folders: list[TreeEntry] = []
@@ -35,7 +36,7 @@ def copy_tree(source: str, target: str, *, specials: bool = False) -> None:
             if entry.is_folder:
                 os.mkdir(entry.path, 0o700, dir_fd=new)
                 folders.append(entry)
-            else:
+            elif links or not stat.S_ISLNK(entry.stat.st_mode):
                 _copy_one(old, new, entry, specials=specials)
         for entry in reversed(folders):  # a folder may forbid what its contents need
             fd = open_path(new, entry.path)

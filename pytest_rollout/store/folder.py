@@ -65,7 +65,10 @@ def write_record(path: Path, record: Any, *, create_only: bool = False, redactor
 
 def read_record(path: Path, kind: type[Record]) -> Record:
     """A record that :func:`write_record` wrote; raises OSError and msgspec.ValidationError."""
-    return msgspec.json.decode(path.read_bytes(), type=kind)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except RecursionError as error:  # somebody else's file may be nested without end
+        raise msgspec.ValidationError(str(error)) from None
 
 
 class RunFolder:

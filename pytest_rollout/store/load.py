@@ -62,7 +62,7 @@ def load_results(run: RunFolder, sizes: Mapping[str, int] | None = None) -> Load
     for line in lines_of(run.results, sizes):
         try:
             result = msgspec.json.decode(line, type=Result)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             broken += 1
             continue
         known = found.get(result.rollout)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet
 import pytest
 from lxml import etree
 
 from pytest_rollout.bundle import Pins
+from pytest_rollout.identity import task_folder
 from pytest_rollout.store.load import load_results
 from tests.cli.conftest import OUTCOMES, Tool
 from tests.cli.test_cli import line, write_run
@@ -151,3 +154,84 @@ def test_exports_that_are_refused(empty: Tool) -> None:
         "pytest-rollout export: error: --format parquet needs --output FILE",
     )
     assert empty.refused("export", "nope").startswith("no run begins with 'nope'")
+
+
+@pytest.mark.parametrize("name", ["rollouts", "rollouts/TASK/s0", "labels.jsonl", "results/x.jsonl", "run.json"])
+def test_nothing_of_this_machine_comes_in_by_a_link_in_a_shard(empty: Tool, tmp_path: Path, name: str) -> None:
+    """A shard may be an artifact of somebody else's job."""
+    private = tmp_path / "private"
+    below = private / task_folder("t") / "s0" if name == "rollouts" else private
+    (below / "a1").mkdir(parents=True)
+    (below / "a1" / "id_rsa").write_text("private")
+    (private / "one").write_text('{"run":"private"}')
+    run = write_run(empty, OTHER, line("a-t"), plan="a-t").path
+    place = run / name.replace("TASK", task_folder("t"))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(private if name.startswith("rollouts") else private / "one")
+    empty("merge", str(empty.results.path), "--into", str(tmp_path / "m"))
+    found = [path for path in (tmp_path / "m").rglob("*") if path.is_file() and b"private" in path.read_bytes()]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["run.json", "plan.json", "results/x.jsonl", "labels.jsonl", "duplicates.jsonl"])
+def test_a_fifo_in_a_shard_is_refused(empty: Tool, tmp_path: Path, name: str) -> None:
+    run = write_run(empty, OTHER, line("a-t"), plan="a-t").path
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    said = empty.refused("merge", str(empty.results.path), "--into", str(tmp_path / "m"))
+    assert "is no plain file" in said
+
+
+def test_a_link_in_evidence_is_not_copied(empty: Tool, tmp_path: Path) -> None:
+    run = write_run(empty, OTHER, line("a-t"), plan="a-t").path
+    attempt = run / "rollouts" / task_folder("t") / "s0" / "a1"
+    attempt.mkdir(parents=True)
+    (attempt / "stdout").symlink_to("/etc/passwd")
+    (attempt / "stderr").write_text("said")
+    assert empty("merge", str(empty.results.path), "--into", str(tmp_path / "m"))[0] == 0
+    assert [path.name for path in (tmp_path / "m").rglob("std*")] == ["stderr"]
+
+
+def test_a_run_that_is_a_link_is_refused(empty: Tool, tmp_path: Path) -> None:
+    run = write_run(empty, OTHER, line("a-t"), plan="a-t").path
+    (tmp_path / "shard" / "runs").mkdir(parents=True)
+    (tmp_path / "shard" / "runs" / OTHER).symlink_to(run)
+    assert "is a link" in empty.refused("merge", str(tmp_path / "shard"), "--into", str(tmp_path / "m"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"run": OTHER, "redacted": 1},
+        {"run": OTHER, "not_redacted": ["a"]},
+        {"run": OTHER, "shard": {"index": 1, "count": 2, "all_rollouts": "x"}},
+        {"run": OTHER, "shard": {"index": 1, "count": 10**9, "tests": 1, "all_tests": 1, "all_rollouts": 10**9}},
+        {"run": OTHER, "merged": [{"run": 7}]},
+    ],
+)
+def test_a_record_of_odd_types_is_as_none(empty: Tool, tmp_path: Path, said: dict[str, object]) -> None:
+    run = write_run(empty, OTHER, line("a-t"), plan="a-t").path
+    (run / "run.json").write_text(json.dumps(said))
+    assert empty("merge", str(empty.results.path), "--into", str(tmp_path / "m"))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["run.json", "plan.json", "results/x.jsonl", "labels.jsonl"])
+def test_what_is_nested_without_end_is_as_none(empty: Tool, tmp_path: Path, name: str) -> None:
+    run = write_run(empty, OTHER, line("a-t"), plan="a-t").path
+    (run / name).write_text('{"x":' + "[" * 100_000)
+    status, text, _ = empty("merge", str(empty.results.path), "--into", str(tmp_path / "m"))
+    assert status == (name in ("plan.json", "results/x.jsonl"))
+    assert text.splitlines()[0] == "merged 1 run: 1 rollout of 1 task"
+
+
+@pytest.mark.parametrize("change", [{"reward": 7.0}, {"attempt": -1}, {"sample": -1}, {"node": None}])
+def test_a_line_that_no_run_writes_is_broken_and_displaces_none(
+    empty: Tool, tmp_path: Path, change: dict[str, object]
+) -> None:
+    forged = json.loads(msgspec.json.encode(line("c-t"))) | change
+    run = write_run(empty, OTHER, line("a-t", reward=0.5, outcome="failed"), plan="a-t").path
+    (run / "results" / "x.jsonl").write_text(json.dumps(forged) + "\n")
+    status, text, errors = empty("merge", str(empty.results.path), "--into", str(tmp_path / "m"))
+    assert (status, text.splitlines()[0]) == (1, "merged 1 run: 1 rollout of 1 task")
+    assert errors == "pytest-rollout: 1 line of results can't be read\n"

@@ -95,7 +95,7 @@ def test_a_run_is_scored_again(suite: Suite) -> None:
     assert same.case("test_calc[s1]").properties["rollout.source"] == source.rollout
     assert same.bundle("test_calc[s1]").changes == first.bundle("test_calc[s1]").changes
     assert same.results["test_calc[s1]"].agent == first.results["test_calc[s1]"].agent
-    assert "mean reward 0.9438 of 4 → 0.9438 of 4; 0 of 6 scores changed" in "\n".join(same.block())
+    assert "mean reward 0.9625 of 4 → 0.9625 of 4; 0 of 6 scores changed" in "\n".join(same.block())
 
     better = SUITE.replace("/ 4", "/ 2").replace("raise KeyError(bundle.read_text", "assert (bundle.exists")
     again = suite.run(better.replace("test_removed", "test_new"), f"--rollout-rescore={first.run.path}")
@@ -113,7 +113,7 @@ def test_a_run_is_scored_again(suite: Suite) -> None:
     assert "rollout: no agent runs: 5 stored bundles of 3 tasks" in again.text
     told = [line for line in again.block() if line.startswith(("scored again", "  test_suite"))]
     assert [text.partition("; checks ")[0] for text in told] == [
-        f"scored again: 5 rollouts of {first.run.name}; mean reward 0.925 of 3 → 0.9625 of 4; 3 of 5 scores changed",
+        f"scored again: 5 rollouts of {first.run.name}; mean reward 0.925 of 3 → 0.975 of 4; 3 of 5 scores changed",
         "  test_suite.py::test_calc: mean reward 0.925 → 0.95; 2 of 3 scores changed",
         "  test_suite.py::test_crashes: mean reward none of 0 → 1; 1 of 1 score changed",
     ]

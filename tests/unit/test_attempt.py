@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -852,10 +853,12 @@ def test_what_a_provider_did_keeps_the_evidence(bench: Bench, lab: Lab, error: E
         (KeyError("x"), "the agent raised KeyError: 'x'"),
         (OSError(errno.ENOSPC, "full"), "the agent raised OSError: [Errno 28] full"),
         (AssertionError("no \udcff"), "the agent raised AssertionError: no \\udcff"),
+        (SystemExit(3), "the agent raised SystemExit: 3"),
+        (asyncio.CancelledError("gone"), "the agent raised CancelledError: gone"),
     ],
 )
 def test_whatever_else_an_agent_raises_is_infrastructure(
-    bench: Bench, lab: Lab, error: Exception, message: str
+    bench: Bench, lab: Lab, error: BaseException, message: str
 ) -> None:
     def act(stage: LiveStage) -> None:
         stage.run("echo x > a.txt")

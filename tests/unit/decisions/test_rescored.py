@@ -45,11 +45,11 @@ def test_each_task_that_changed_is_told(make_result: Make) -> None:
     ]
     assert (found.total.old_measured, found.total.new_measured, found.total.rollouts) == (3, 4, 5)
     assert rescored_lines("R", found) == [
-        "scored again: 5 rollouts of R; mean reward 0.5833 of 3 → 0.8125 of 4; 2 of 5 scores changed",
+        "scored again: 5 rollouts of R; mean reward 0.5625 of 3 → 0.7917 of 4; 2 of 5 scores changed",
         "  better: mean reward 0.625 → 0.875; 1 of 2 scores changed; checks sha256:01234567 → sha256:98765432",
         "  measured now: mean reward none of 0 → 1; 1 of 1 score changed; the same checks, sha256:01234567",
     ]
-    assert short_change(found) == "mean reward 0.5833 of 3 → 0.8125 of 4, 2 of 5 changed"
+    assert short_change(found) == "mean reward 0.5625 of 3 → 0.7917 of 4, 2 of 5 changed"
 
 
 def test_a_verdict_may_change_without_the_reward(make_result: Make) -> None:

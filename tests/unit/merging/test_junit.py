@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from lxml import etree
 from pytest_rollout.merging.junit import JUnitMerge, merge_junit
 
 ROLLOUT = '<properties><property name="rollout.rollout_id" value="{}" /></properties>'
+REWARD = '<property name="rollout.reward" value="{}" />'
 PLAIN = '<testcase classname="c" name="plain" time="0.5" />'
 
 
@@ -122,3 +124,38 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory"):
         merge_junit([file], tmp_path / "out.xml", ())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.xml", "out.xml"]
+
+
+def test_entities_of_one_file_do_not_spoil_the_others(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.xml"
+    text = '<testsuites><testsuite name="&a;"><testcase name="c" /></testsuite></testsuites>'
+    bad.write_text(f'<!DOCTYPE t [<!ENTITY a "x">]>{text}')
+    found = merge_junit([bad, write(tmp_path, "a.xml", suite(case("1")))], tmp_path / "out.xml", ())
+    assert found.testcases == 2
+    assert etree.parse(tmp_path / "out.xml").xpath("//testsuite/@name") == ["x", "pytest"]
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    found = merge_junit([tmp_path / "fifo"], tmp_path / "out.xml", ())
+    assert found.problems == (f"{tmp_path / 'fifo'} can't be read: it is no file",)
+
+
+def test_of_a_rollout_that_was_made_again_the_testcase_that_counts_stays(tmp_path: Path) -> None:
+    def attempt(number: int, reward: str = "") -> str:
+        says = f'<property name="rollout.attempts" value="{number}" />{reward and REWARD.format(reward)}</properties>'
+        return case("1", "" if reward == "1" else "failure" if reward else "error").replace("</properties>", says)
+
+    tries = [attempt(1), attempt(2, "1"), attempt(3, "0"), attempt(4)]
+    for stamps in itertools.permutations("1234"):
+        files = [
+            write(tmp_path, f"{n}.xml", suite(each, stamp=stamp))
+            for n, (each, stamp) in enumerate(zip(tries, stamps, strict=True))
+        ]
+        found = merge_junit(files, tmp_path / "out.xml", ())
+        root = etree.parse(tmp_path / "out.xml")
+        assert (found.testcases, found.left_out) == (1, 3)
+        assert root.xpath("//property[@name='rollout.attempts']/@value") == ["2"]
+        assert root.getroot().get("errors") == "0"
+    merge_junit([files[0], files[3]], tmp_path / "out.xml", ())
+    assert etree.parse(tmp_path / "out.xml").xpath("//property[@name='rollout.attempts']/@value") == ["4"]

@@ -222,7 +222,7 @@ def test_evidence_that_cannot_be_found_is_counted(maker: Maker) -> None:
 def test_evidence_that_cannot_be_copied_is_named_and_leaves_nothing(
     maker: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def copy_tree(source: str, target: str) -> None:
+    def copy_tree(source: str, target: str, *, links: bool) -> None:
         Path(target).mkdir()
         raise OSError("no space")
 

@@ -65,7 +65,8 @@ class Again:
     def stored(self, attempt: Attempt, **changes: Any) -> Stored:
         """An ended attempt as a run stores it."""
         attempt.finish(keep=False)
-        return Stored(run="first", result=self._make_result(**changes), folder=attempt.folder)
+        result = self._make_result(**{"task": self.task.id, "sample": 0, **changes})
+        return Stored(run="first", result=result, folder=attempt.folder)
 
     def again(self, stored: Stored, known: Callable[[str], Baseline | None] | None = None) -> Attempt:
         """Score it again."""

@@ -239,3 +239,28 @@ def test_infrastructure_is_scored_now_where_only_the_scoring_was_broken(again: A
     if second.infra is not None:
         assert (second.infra.kind, second.infra.forgeable) == (kind, True)
         assert second.infra.message == "it measured nothing in first: as it was"
+
+
+@pytest.mark.parametrize("lab", ["sandbox"], indirect=True)
+def test_what_another_rollout_left_is_no_score(again: Again) -> None:
+    stored = again.stored(again.act("echo x > x"), sample=1)
+    infra = again.again(stored).infra
+    assert infra is not None
+    assert (infra.kind, "holds what another rollout left, first-x-s0" in infra.message) == ("recording", True)
+
+
+@pytest.mark.parametrize("lab", ["sandbox"], indirect=True)
+def test_a_record_that_no_agent_leaves_is_no_score(again: Again, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("private")
+    stored = again.stored(again.act("echo x > x"))
+    assert stored.folder is not None
+    for path, mode in (("a\\x00b", "0644"), ("a", "zzz")):
+        again.amend(stored, changes=(Change(path=path, kind="added", type="file", mode=mode, size=0),))
+        infra = again.again(stored).infra
+        assert infra is not None
+        assert infra.kind == "recording"
+    again.amend(stored, changes=())
+    os.rename(stored.folder / "changes", tmp_path / "changes")
+    (stored.folder / "changes").symlink_to(tmp_path / "private")
+    assert not list((again.again(stored).folder).rglob("key"))
