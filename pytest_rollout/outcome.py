@@ -177,27 +177,24 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 def means(verdicts: Iterable[tuple[str, float | None, bool]]) -> Means:
     """Means of (task, reward, forgeable); a reward of ``None`` is unmeasured, never 0.
 
-    Each task that has a reward weighs the same, however many of its samples were measured.
+    Each task that has a reward weighs the same, however many of its samples were measured. A reward that is forgeable
+    was measured after an attempt that the candidate may have ended itself.
     """
     rewards: dict[str, list[float]] = {}
-    forged: dict[str, int] = {}
+    forged: dict[str, list[float]] = {}
     for task, reward, forgeable in verdicts:
         if reward is not None:
             rewards.setdefault(task, []).append(reward)
-        elif forgeable:
-            forged[task] = forged.get(task, 0) + 1
-    counted = sorted({*rewards, *forged})
-    sums = {task: math.fsum(found) for task, found in rewards.items()}
-    measured = sum(map(len, rewards.values()))
+        if reward is not None or forgeable:
+            forged.setdefault(task, []).append(0.0 if reward is None or forgeable else reward)
     return Means(
-        mean=_mean([sums[task] / len(found) for task, found in rewards.items()]),
-        measured=measured,
-        forgeable_mean=_mean(
-            [sums.get(task, 0.0) / (len(rewards.get(task, ())) + forged.get(task, 0)) for task in counted]
-        ),
-        forgeable_measured=measured + sum(forged.values()),
+        mean=_mean([_mean(found) for found in rewards.values()]),
+        measured=sum(map(len, rewards.values())),
+        forgeable_mean=_mean([_mean(found) for _, found in sorted(forged.items())]),
+        forgeable_measured=sum(map(len, forged.values())),
     )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None

@@ -73,7 +73,7 @@ def list_runs(options: argparse.Namespace, results: ResultsFolder) -> int:
 
 
 def _counts(loaded: LoadedRun) -> dict[str, object]:
-    found = means((result.task, result.reward, result.forgeable) for result in loaded.results)
+    found = means((result.task, result.reward, result.doubtful) for result in loaded.results)
     outcomes = [result.outcome for result in loaded.results]
     return {
         "rollouts": len(outcomes),

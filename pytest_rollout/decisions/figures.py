@@ -216,7 +216,7 @@ def figures_of(rows: Rows, *, ks: Sequence[int] = (), untrusted: bool = False, s
         bootstrap_interval=bootstrap(means, seed) if seed is not None else None,
         pooled_mean=fmean(value for group in groups for value in group) if groups else None,
         pooled_error=clustered_error(groups),
-        forgeable_mean=_mean_with(tasks, 0.0, lambda task: task.forgeable),
+        forgeable_mean=_forgeable_mean(rows, untrusted),
         lowest=_mean_with(tasks, 0.0, lambda task: task.planned - task.measured),
         highest=_mean_with(tasks, 1.0, lambda task: task.planned - task.measured),
         success_rate=success.mean if success is not None else None,
@@ -233,6 +233,17 @@ def _mean_with(tasks: Sequence[TaskFigures], value: float, number: Callable[[Tas
     """The mean where so many of what did not count in each task had this reward."""
     sizes = [(task, number(task)) for task in tasks]
     means = [fmean((*task.rewards, *(value for _ in range(more)))) for task, more in sizes if task.measured + more]
+    return fmean(means) if means else None
+
+
+def _forgeable_mean(rows: Rows, untrusted: bool) -> float | None:
+    """The mean with all as 0 that the candidate may have brought about: infra, and what was measured after such."""
+    means = []
+    for found in by_task(rows.rows).values():
+        rewards = [0.0 if row.doubtful else row.reward or 0.0 for row in found if counted(row, untrusted=untrusted)]
+        rewards += [0.0 for row in found if row.reward is None and row.forgeable]
+        if rewards:
+            means.append(fmean(rewards))
     return fmean(means) if means else None
 
 

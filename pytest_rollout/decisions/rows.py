@@ -85,6 +85,7 @@ class RowEarlier(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt before the one that was judged: its cause and what it used."""
 
     kind: InfraKind
+    forgeable: bool = False
     usage: RowUsage | None = None
 
 
@@ -113,6 +114,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     audit: str | None = None
     time: str = ""
     amends: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it was measured after an attempt that the candidate may have ended, choosing which one counts."""
+        return self.reward is not None and any(each.forgeable for each in self.earlier)
 
 
 class Labels(msgspec.Struct, frozen=True):

@@ -21,14 +21,14 @@ def figure_lines(name: str, found: Figures) -> list[str]:
         ("run", one_line(name)),
         ("rollouts", _counts(found)),
         ("tasks", f"{found.tasks}" + (f", {found.tasks_measured} measured" if _some_lack(found) else "")),
-        ("mean reward", f"{figure(found.mean_reward)}{_interval(found.interval)}"),
+        ("mean reward", f"{figure(found.mean_reward)}{_interval(_within(found.interval))}"),
     ]
-    if found.error is not None:
+    if found.error:
         drawn = f"; by drawing tasks anew: {_ends(found.bootstrap_interval)}" if found.bootstrap_interval else ""
         pairs.append(("", f"standard error {found.error:.4f} over {plural(found.tasks_measured, 'task')}{drawn}"))
     if found.pooled_error is not None and found.most_samples > 1:
         pairs.append(("", f"every sample alike: {figure(found.pooled_mean)}, clustered error {found.pooled_error:.4f}"))
-    pairs.append(("success rate", f"{figure(found.success_rate)}{_interval(found.success_interval)}"))
+    pairs.append(("success rate", f"{figure(found.success_rate)}{_interval(_within(found.success_interval))}"))
     for each in found.passes:
         known = f"{figure(each.at)}, {figure(each.hat)} over {plural(each.tasks, 'task')} of {found.tasks}"
         nothing = f"none: no task has {plural(each.k, 'measured sample')}"
@@ -68,6 +68,8 @@ def _unmeasured(found: Figures) -> list[tuple[str, str]]:
 
 def _sure(found: Figures) -> list[tuple[str, str]]:
     pairs = []
+    if not found.forgeable and found.forgeable_mean != found.mean_reward:
+        pairs.append(("forgeable as 0", f"{figure(found.forgeable_mean)} with what came after forgeable infra as 0"))
     if found.detectable is not None:
         how = "" if found.detectable.paired else ", at most: one sample does not show the spread within a task"
         drop = f"a drop of {found.detectable.effect:.4f} (80 % power){how}"
@@ -95,6 +97,13 @@ def _interval(interval: Interval | None) -> str:
     return "" if interval is None else f" (95 %: {_ends(interval)})"
 
 
+def _within(interval: Interval | None) -> Interval | None:
+    """An interval of a mean of rewards, as far as such a mean can be there; none without a spread."""
+    if interval is None or interval.low == interval.high:
+        return None
+    return Interval(max(0.0, interval.low), min(1.0, interval.high))
+
+
 def group_table(groups: Mapping[str, Figures], by: str) -> list[str]:
     """A line for each part of a run."""
     head = [by, "tasks", "measured", "mean", "95 %", "success", "infra"]
@@ -104,7 +113,7 @@ def group_table(groups: Mapping[str, Figures], by: str) -> list[str]:
             f"{found.tasks}",
             f"{found.measured}/{found.planned}",
             figure(found.mean_reward),
-            _ends(found.interval) if found.interval is not None else _UNKNOWN,
+            _ends(shown) if (shown := _within(found.interval)) is not None else _UNKNOWN,
             figure(found.success_rate),
             figure(found.infra_rate),
         ]

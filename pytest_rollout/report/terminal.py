@@ -28,6 +28,7 @@ _MAX_CHANGES = 20
 _MAX_MESSAGE = 800
 _MAX_NOTES = 20
 _WORTH_TELLING = 1.0  # seconds
+_TELLING = 0.5  # how far a mean of rewards may be off, so that it still says something
 
 
 def figure(value: float | None) -> str:
@@ -129,7 +130,7 @@ def closing_block(
     if infra:
         kinds = Counter(f"{result.kind}{' (forgeable)' if result.forgeable else ''}" for result in infra)
         lines.append("infra: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
-    found = means((result.task, result.reward, result.forgeable) for result in results)
+    found = means((result.task, result.reward, result.doubtful) for result in results)
     line = f"mean reward: {figure(found.mean)}{_reach(results)} over {found.measured} measured of {len(results)}"
     if len(infra):
         line += f" ({len(infra)} unmeasured)"
@@ -139,7 +140,7 @@ def closing_block(
     del ends["completed"]
     if ends:
         lines.append("agents that did not complete: " + ", ".join(f"{n} {end}" for end, n in sorted(ends.items())))
-    if found.forgeable_measured != found.measured:
+    if any(result.doubtful for result in results):
         mean = figure(found.forgeable_mean)
         lines.append(f"with forgeable infra as 0: {mean} over {found.forgeable_measured}")
     waits = [result.waited for result in results if result.waited]
@@ -165,7 +166,8 @@ def _reach(results: Sequence[Result]) -> str:
     found = estimate([fmean(rewards) for rewards in rewards_by_task(results).values()], 0.95)
     if found is None or not found.error or found.interval is None:
         return ""
-    return f" ± {(found.interval.high - found.interval.low) / 2:.2g} (95 %, {found.count} tasks)"
+    reach = (found.interval.high - found.interval.low) / 2
+    return f" ± {reach:.2g} (95 %, {found.count} tasks)" if reach < _TELLING else ""
 
 
 def _tried_again(results: Sequence[Result]) -> list[str]:

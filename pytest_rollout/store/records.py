@@ -209,3 +209,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     amends: bool = False
     source: Source | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the candidate may have brought it about itself that this is unmeasured, or which attempt counts."""
+        return self.forgeable or any(each.forgeable for each in self.earlier)

@@ -16,7 +16,7 @@ def test_the_figures_of_a_run(tool: Tool) -> None:
     assert lines[1:4] == [
         "rollouts       3 measured of 4 planned, 1 infra",
         "tasks          3, 2 measured",
-        "mean reward    0.875 (95 %: -0.7133 to 2.4633)",
+        "mean reward    0.875 (95 %: 0.0000 to 1.0000)",
     ]
     assert [line for line in lines if line.startswith("pass@")] == [
         "pass@1, ^1     0.5, 0.5 over 2 tasks of 3",

@@ -62,7 +62,7 @@ def closing_block_is_whole(ran: Ran) -> None:
     assert ran.block() == [
         "7 rollouts: 1 passed, 2 failed, 4 infra",
         "infra: 2 evaluator (forgeable), 1 spawn (forgeable), 1 vacuous",
-        "mean reward: 0.5833 ± 1.3 (95 %, 3 tasks) over 3 measured of 7 (4 unmeasured)",
+        "mean reward: 0.5833 over 3 measured of 7 (4 unmeasured)",
         "with forgeable infra as 0: 0.2917 over 6",
         "  2 × evaluator: the test raised AttributeError: 'str' object has no attribute 'nothing'",
         "  1 × spawn: exit code 127: the agent's program, or one that it starts, is not found",

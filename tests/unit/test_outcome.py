@@ -232,8 +232,10 @@ def test_unmeasured_is_never_0_and_forgeable_is_also_shown_as_0(
     )
 
 
-def test_a_measured_reward_that_is_marked_forgeable_counts_once() -> None:
-    assert means([("t", 0.5, True)]) == Means(mean=0.5, measured=1, forgeable_mean=0.5, forgeable_measured=1)
+def test_a_reward_after_an_attempt_that_the_candidate_may_have_ended_is_also_shown_as_0() -> None:
+    assert means([("t", 0.5, True), ("t", 1.0, False)]) == Means(
+        mean=0.75, measured=2, forgeable_mean=0.5, forgeable_measured=2
+    )
 
 
 def test_a_mean_of_many_is_exact() -> None:

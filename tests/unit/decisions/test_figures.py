@@ -13,6 +13,7 @@ from pytest_rollout.decisions.figures import PassK, figures_of, forged, task_fig
 from pytest_rollout.decisions.rows import Labels, RowEarlier, Rows
 from pytest_rollout.decisions.selection import NONE, groups_of, selected
 from pytest_rollout.decisions.statistics import pass_at_k, pass_hat_k, wilson
+from pytest_rollout.report.figures import figure_lines
 from tests.unit.decisions.conftest import row, rows
 
 MIXED = rows({"a": [1, 0, 1, 1], "b": [0.5], "c": [None, None], "d": [0, 1]}, missing={"b": 3, "e": 1})
@@ -168,3 +169,13 @@ def test_the_parts_of_a_run() -> None:
     assert shown(groups_of(PARTS, "tag")) == {"x": "ad", "y": "ab", NONE: "ce"}
     assert shown(groups_of(PARTS, "split")) == {"held-out": "bd", NONE: "ace"}
     assert shown(groups_of(selected(PARTS, split="held-out"), "split")) == {"held-out": "bd"}
+
+
+def test_what_was_measured_after_an_attempt_that_may_be_forged_is_also_shown_as_0() -> None:
+    """An agent may end an attempt that goes badly, where somebody has it tried again."""
+    again = row("a", 0, 1, earlier=(RowEarlier(kind="agent", forgeable=True),))
+    found = figures_of(
+        Rows(name="r", rows=(again, row("a", 1, 1), row("b", 0, 1, earlier=(RowEarlier(kind="stage"),))))
+    )
+    assert (found.mean_reward, found.forgeable_mean, found.forgeable) == (1, 0.75, 0)
+    assert "forgeable as 0 0.75 with what came after forgeable infra as 0" in figure_lines("r", found)

@@ -26,10 +26,10 @@ def test_a_run_with_much_to_say() -> None:
         "run            run",
         "rollouts       7 measured of 10 planned, 1 infra, 2 missing (cut short, skipped, or not over)",
         "tasks          4, 3 measured",
-        "mean reward    0.75 (95 %: 0.1290 to 1.3710)",
+        "mean reward    0.75 (95 %: 0.1290 to 1.0000)",
         "               standard error 0.1443 over 3 tasks; by drawing tasks anew: 0.5000 to 1.0000",
         "               every sample alike: 0.7143, clustered error 0.0764",
-        "success rate   0.75 (95 %: 0.1290 to 1.3710)",
+        "success rate   0.75 (95 %: 0.1290 to 1.0000)",
         "pass@1, ^1     0.75, 0.75 over 3 tasks of 4",
         "pass@4, ^4     1, 0 over 1 task of 4",
         "pass@9, ^9     none: no task has 9 measured samples",
@@ -87,9 +87,9 @@ def test_the_table_of_parts() -> None:
     run = Rows(name="r", rows=(*rows({"a": [1], "b": [0]}, tags=("x",)).rows, row("c", 0, None)))
     groups = {name: figures_of(part) for name, part in groups_of(run, "tag").items()}
     assert group_table(groups, "tag") == [
-        "tasks  measured  mean               95 %  success  infra  tag",
-        "    2       2/2   0.5  -5.8531 to 6.8531      0.5      0  x",
-        "    1       0/1  none                  –     none      1  (none)",
+        "tasks  measured  mean              95 %  success  infra  tag",
+        "    2       2/2   0.5  0.0000 to 1.0000      0.5      0  x",
+        "    1       0/1  none                 –     none      1  (none)",
     ]
 
 

@@ -210,7 +210,9 @@ def test_the_reach_of_a_mean_is_of_its_tasks(block: Callable[..., list[str]]) ->
     """Means of 1, 0.75 and 0: Student's interval; the mean is theirs, not that of the five rollouts."""
     several: list[dict[str, Any]] = [{"task": "a"}, {"task": "b"}, {"task": "b", "reward": 0.5}]
     several += [{"task": "c", "reward": 0.0}, {"task": "c", "reward": 0.0}]
-    assert block(*several)[1] == "mean reward: 0.5833 ± 1.3 (95 %, 3 tasks) over 5 measured of 5"
+    assert block(*several)[1] == "mean reward: 0.5833 over 5 measured of 5"  # ± 1.3: that says nothing
+    more: list[dict[str, Any]] = [{"task": "d", "reward": 0.75}, {"task": "e", "reward": 0.5}]
+    assert block(*several, *more)[1] == "mean reward: 0.6 ± 0.47 (95 %, 5 tasks) over 7 measured of 7"
     assert block({"task": "a"}, {"task": "b"})[1] == "mean reward: 1 over 2 measured of 2"  # no spread says nothing
 
 
@@ -220,6 +222,7 @@ def test_rollouts_that_needed_more_than_one_attempt_are_counted_with_the_reasons
     stage = Earlier(attempt=1, kind="stage")
     forged = Earlier(attempt=2, kind="agent", forgeable=True)
     lines = block({}, {"earlier": (stage, forged)}, {**infra("stage"), "earlier": (stage,)})
+    assert "with forgeable infra as 0: 0.5 over 2" in lines
     assert lines[3] == "more than one attempt: 2 rollouts, after infra: 1 agent (forgeable), 2 stage"
 
 
