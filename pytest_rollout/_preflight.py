@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rollout._items import RolloutItem
 from pytest_rollout._threads import in_thread, outcome_of
-from pytest_rollout.decisions.estimate import Estimate, estimate, history_of
+from pytest_rollout.decisions.forecast import Forecast, forecast, history_of
 from pytest_rollout.errors import InfraError
 from pytest_rollout.executors.cancel import Cancel
 from pytest_rollout.preflight import Flight, Preflight, load_preflight, preflight_once
@@ -69,11 +69,11 @@ def preflight_lines(run: Run, plan: Plan) -> list[str]:
     line = f"rollout: preflight passed in {found.seconds:.3g} s: a stage, {tried}"
     if found.without:
         line += f"; without a preflight command: {', '.join(found.without)}"
-    told = _told(estimate(plan.rollouts, history_of(run.results, run.name)))
+    told = _told(forecast(plan.rollouts, history_of(run.results, run.name)))
     return [one_line(line), *([f"rollout: {told}"] if told else [])]
 
 
-def _told(found: Estimate) -> str:
+def _told(found: Forecast) -> str:
     parts = []
     if found.seconds is not None:
         minutes = f"{found.seconds / 60:.3g} min" if found.seconds >= 60 else f"{found.seconds:.3g} s"

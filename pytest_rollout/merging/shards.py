@@ -141,7 +141,7 @@ def _check_plain(run: RunFolder) -> None:
 
 
 def read_shard(run: RunFolder, number: int) -> Shard:
-    """Read a run, which is the shard of this number; raises OSError."""
+    """Read a run, which is the shard of this number; raises ConfigError and OSError."""
     lines: list[Line] = []
     broken, pins = 0, dict[bytes, LinePins | None]()
     for path in [*sorted(run.results.glob("*.jsonl")), run.path / DUPLICATES]:
@@ -150,10 +150,15 @@ def read_shard(run: RunFolder, number: int) -> Shard:
                 broken += 1
             else:
                 lines.append(line)
-    plan = load_plan(run)
+    plan, records = load_plan(run), _records(run)
+    if any(record.get("source") for record in records):
+        raise ConfigError(
+            f"{run.name} scored another run again, and its scores stand beside those: it is no shard of theirs",
+            hint="Merge the shards first, and score the merged run again.",
+        )
     return Shard(
         path=run.path,
-        records=_records(run),
+        records=records,
         planned=None if plan is None else plan.rollouts,
         multiplied={} if plan is None else plan.multiplied,
         notes=() if plan is None else plan.notes,

@@ -138,6 +138,15 @@ def test_a_run_without_plan_or_record_is_merged_and_named(maker: Maker) -> None:
     assert [planned.task for planned in found.plan.rollouts] == ["t"]
 
 
+def test_a_run_that_scored_another_again_is_no_shard(maker: Maker) -> None:
+    """Where the old score was infra the new one would count, else the old one: two measures in one run."""
+    run = find_shards([maker.run("1", [maker.line("1", "t")])])[0]
+    record = json.loads(run.record.read_bytes())
+    run.record.write_text(json.dumps({**record, "source": {"run": "x", "folder": "/x"}}))
+    with pytest.raises(ConfigError, match=f"^{run.name} scored another run again"):
+        read_shard(run, 0)
+
+
 def test_pins_that_differ_are_named(maker: Maker) -> None:
     def pins(**changes: Any) -> Any:
         return msgspec.structs.replace(PINS, **changes)

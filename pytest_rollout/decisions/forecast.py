@@ -15,12 +15,12 @@ from pytest_rollout.decisions.rows import Row, RowUsage, load_rows
 from pytest_rollout.store.folder import ResultsFolder
 from pytest_rollout.store.records import Planned
 
-__all__ = ["Estimate", "estimate", "history_of"]
+__all__ = ["Forecast", "forecast", "history_of"]
 
 _RUNS = 20
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the planned rollouts that are known: ``seconds`` of agents, ``cost`` in US dollars; None of none.
 
     ``timed`` and ``priced`` say how many of ``planned`` those are.
@@ -33,7 +33,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     priced: int = 0
 
 
-def estimate(planned: Sequence[Planned], history: Iterable[Row]) -> Estimate:
+def forecast(planned: Sequence[Planned], history: Iterable[Row]) -> Forecast:
     """The means of each (task, agent), added up over what is planned; attempts before the last count."""
     walls: dict[tuple[str, str], list[float]] = {}
     costs: dict[tuple[str, str], list[float]] = {}
@@ -46,7 +46,7 @@ def estimate(planned: Sequence[Planned], history: Iterable[Row]) -> Estimate:
     keys = [(each.task, each.agent) for each in planned]
     timed = [math.fsum(walls[key]) / len(walls[key]) for key in keys if key in walls]
     priced = [math.fsum(costs[key]) / len(costs[key]) for key in keys if key in costs]
-    return Estimate(
+    return Forecast(
         planned=len(planned),
         seconds=math.fsum(timed) if timed else None,
         timed=len(timed),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rollout.bundle import Usage
-from pytest_rollout.decisions.estimate import Estimate, estimate, history_of
+from pytest_rollout.decisions.forecast import Forecast, forecast, history_of
 from pytest_rollout.decisions.rows import Row, RowEarlier, RowUsage
 from pytest_rollout.store.folder import ResultsFolder
 from pytest_rollout.store.journal import ResultsJournal
@@ -24,9 +24,9 @@ def row(task: str, usage: RowUsage | None, agent: str = "a", earlier: tuple[RowE
 
 
 def test_nothing_is_known_of_nothing() -> None:
-    assert estimate([planned("t")], []) == Estimate(planned=1)
+    assert forecast([planned("t")], []) == Forecast(planned=1)
     others = [row("t", RowUsage(wall=1.0, cost=1.0), agent="b"), row("u", RowUsage(wall=1.0)), row("t", None)]
-    assert estimate([planned("t")], others) == Estimate(planned=1)
+    assert forecast([planned("t")], others) == Forecast(planned=1)
 
 
 def test_means_are_added_up_over_what_is_planned() -> None:
@@ -36,8 +36,8 @@ def test_means_are_added_up_over_what_is_planned() -> None:
         row("t", RowUsage(wall=20.0)),
         row("u", RowUsage(wall=5.0), earlier=(RowEarlier(kind="stage"), again)),
     ]
-    found = estimate([planned("t", 0), planned("t", 1), planned("u"), planned("new")], history)
-    assert found == Estimate(planned=4, seconds=37.0, timed=3, cost=2.0, priced=2)
+    found = forecast([planned("t", 0), planned("t", 1), planned("u"), planned("new")], history)
+    assert found == Forecast(planned=4, seconds=37.0, timed=3, cost=2.0, priced=2)
 
 
 @pytest.mark.parametrize("without", [True, False])
