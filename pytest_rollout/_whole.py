@@ -73,9 +73,7 @@ class Whole:
         """All results of the run, with those that were made for rollouts of which none is on the disk."""
         found = {result.rollout: result for result in (*loaded.results, *made)}
         missing = sorted(self._mine - found.keys() - {*loaded.missing, *loaded.skipped})
-        left = tuple(
-            rollout for rollout in (*loaded.missing, *missing) if rollout not in found.keys() | set(loaded.skipped)
-        )
+        left = tuple(rollout for rollout in (*loaded.missing, *missing) if rollout not in found)
         return replace(loaded, results=tuple(found.values()), missing=left)
 
     def testcases(self, loaded: LoadedRun, reported: Container[str]) -> list[ET.Element]:

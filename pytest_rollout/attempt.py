@@ -70,6 +70,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     evaluator_revision: str | None = None
     audit: AuditVerdict | None = None
 
+    @property
+    def identity(self) -> Identity:
+        """Whose evidence the bundle is."""
+        return Identity(
+            run=self.run,
+            task=self.episode.task.id,
+            sample=self.episode.sample,
+            attempt=self.episode.attempt,
+            rollout=self.episode.rollout,
+            node=self.node,
+        )
+
 
 class Attempt:
     """What came of an attempt, one of a rollout's. ``reader`` reads its stage, which is there until :meth:`finish`."""
@@ -283,14 +295,7 @@ def _record(
 ) -> BundleRecord:
     episode = request.episode
     return BundleRecord(
-        identity=Identity(
-            run=request.run,
-            task=episode.task.id,
-            sample=episode.sample,
-            attempt=episode.attempt,
-            rollout=episode.rollout,
-            node=request.node,
-        ),
+        identity=request.identity,
         pins=pins_of(
             episode.task,
             episode.seed,

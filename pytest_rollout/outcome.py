@@ -188,13 +188,14 @@ def means(verdicts: Iterable[tuple[str, float | None, bool]]) -> Means:
         if reward is not None or forgeable:
             forged.setdefault(task, []).append(0.0 if reward is None or forgeable else reward)
     return Means(
-        mean=_mean([_mean(found) for found in rewards.values()]),
+        mean=_mean_of(rewards.values()),
         measured=sum(map(len, rewards.values())),
-        forgeable_mean=_mean([_mean(found) for _, found in sorted(forged.items())]),
+        forgeable_mean=_mean_of(forged.values()),
         forgeable_measured=sum(map(len, forged.values())),
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+def _mean_of(tasks: Iterable[Sequence[float]]) -> float | None:
+    """The mean of the means of tasks, each of which has something; None of no task."""
+    found = [math.fsum(task) / len(task) for task in tasks]
+    return math.fsum(found) / len(found) if found else None

@@ -16,10 +16,9 @@ from pytest_rollout.cli.say import json_of, say
 from pytest_rollout.decisions.rescored import compare_scores
 from pytest_rollout.errors import RolloutError
 from pytest_rollout.inspection import inspect
-from pytest_rollout.outcome import means
 from pytest_rollout.report.inert import one_line
 from pytest_rollout.report.rescored import short_change
-from pytest_rollout.report.terminal import figure, plural, sections
+from pytest_rollout.report.terminal import figure, means_of, plural, sections
 from pytest_rollout.store.folder import ResultsFolder, RunFolder, read_record
 from pytest_rollout.store.labels import Label
 from pytest_rollout.store.load import LoadedRun, find_rollout, find_run, load_results
@@ -73,7 +72,7 @@ def list_runs(options: argparse.Namespace, results: ResultsFolder) -> int:
 
 
 def _counts(loaded: LoadedRun) -> dict[str, object]:
-    found = means((result.task, result.reward, result.doubtful) for result in loaded.results)
+    found = means_of(loaded.results)
     outcomes = [result.outcome for result in loaded.results]
     return {
         "rollouts": len(outcomes),

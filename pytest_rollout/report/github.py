@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_rollout.decisions.gates import UNDECIDED
 from pytest_rollout.report.inert import one_line
-from pytest_rollout.report.terminal import closing_block, figure, plural
+from pytest_rollout.report.terminal import figure, mean_words, means_of, plural
 from pytest_rollout.store.load import LoadedRun
 from pytest_rollout.store.records import Result
 
@@ -24,7 +24,6 @@ SUMMARY_BYTES = 1024 * 1024 - 1  # a step's summary of 1,024 KiB or more is refu
 _MOST_ANNOTATIONS = 10  # more are not shown
 _MOST_CAUSES, _ROWS = 20, (50, 10, 1)  # of a table; fewer where there is less room
 _TEXT, _CELL = 800, 200  # characters
-_MEAN = "mean reward: "
 _PLAIN = re.compile(r"[^A-Za-z0-9 \-]")
 _STATUS = {
     0: "everything passed",
@@ -117,7 +116,7 @@ def _head(loaded: LoadedRun, status: int, folder: str, redact: Callable[[str], s
         "infra": str(count["infra"]),
         "not run": str(len(loaded.missing)) if loaded.missing else "",
         "untrusted": str(untrusted) if untrusted else "",
-        "mean reward": _mean(results),
+        "mean reward": mean_words(results, means_of(results)),
         "exit status": f"{status}{_meaning(status, count['failed'], count['infra'] + len(loaded.missing))}",
         "results": code(redact(folder)),
     }
@@ -133,12 +132,6 @@ def _meaning(status: int, failed: int, unmeasured: int) -> str:
     if status == UNDECIDED and not unmeasured:
         return ": a gate is undecided"
     return f": {_STATUS[status]}" if status in _STATUS else ""
-
-
-def _mean(results: Sequence[Result]) -> str:
-    """In the words of the terminal, so that both always say the same."""
-    lines = closing_block(results, not_run=0, lost=(), folder="")
-    return next((line.removeprefix(_MEAN) for line in lines if line.startswith(_MEAN)), "")
 
 
 def _gates(said: Sequence[str], redact: Callable[[str], str]) -> str:

@@ -8,19 +8,28 @@ behind blanks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from pytest_rollout.bundle import BundleRecord
 from pytest_rollout.decisions.rows import rewards_by_task
 from pytest_rollout.decisions.statistics import estimate
-from pytest_rollout.outcome import means
+from pytest_rollout.outcome import Means, means
 from pytest_rollout.report.inert import inert_text, one_line
 from pytest_rollout.reward import Check
 from pytest_rollout.store.records import Result
 
-__all__ = ["check_lines", "closing_block", "indented", "plural", "sections", "status_word"]
+__all__ = [
+    "check_lines",
+    "closing_block",
+    "indented",
+    "mean_words",
+    "means_of",
+    "plural",
+    "sections",
+    "status_word",
+]
 
 _TAIL_LINES = 20
 _TAIL_BYTES = 4000
@@ -130,11 +139,8 @@ def closing_block(
     if infra:
         kinds = Counter(f"{result.kind}{' (forgeable)' if result.forgeable else ''}" for result in infra)
         lines.append("infra: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())))
-    found = means((result.task, result.reward, result.doubtful) for result in results)
-    line = f"mean reward: {figure(found.mean)}{_reach(results)} over {found.measured} measured of {len(results)}"
-    if len(infra):
-        line += f" ({len(infra)} unmeasured)"
-    lines.append(line)
+    found = means_of(results)
+    lines.append(f"mean reward: {mean_words(results, found)}")
     lines += _tried_again(results)
     ends = Counter(result.termination for result in results if result.termination and result.reward is not None)
     del ends["completed"]
@@ -159,6 +165,18 @@ def closing_block(
     lines += said
     lines.append(f"results: {folder}")
     return lines
+
+
+def means_of(results: Iterable[Result]) -> Means:
+    """The means of results, in which what the candidate may have brought about is forgeable."""
+    return means((result.task, result.reward, result.doubtful) for result in results)
+
+
+def mean_words(results: Sequence[Result], found: Means) -> str:
+    """The mean reward, how far it may be off, and over how many of these results it is."""
+    unmeasured = sum(result.outcome == "infra" for result in results)
+    said = f"{figure(found.mean)}{_reach(results)} over {found.measured} measured of {len(results)}"
+    return said + (f" ({unmeasured} unmeasured)" if unmeasured else "")
 
 
 def _reach(results: Sequence[Result]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from pytest_rollout.attempt import Attempt, Request
-from pytest_rollout.bundle import BundleRecord, Captured, Identity, bounded
+from pytest_rollout.bundle import BundleRecord, Captured, bounded
 from pytest_rollout.errors import (
     ConfigError,
     HostError,
@@ -204,20 +204,13 @@ def _link(source: Path, target: Path) -> None:
 
 def _record(old: BundleRecord, request: Request, *, trusted: bool, warnings: tuple[str, ...]) -> BundleRecord:
     """The record of the stored attempt as that of this rollout, with what judges now."""
-    episode = request.episode
-    broken = forbidden(old.changes, episode.task.protect)
+    protect = request.episode.task.protect
+    broken = forbidden(old.changes, protect)
     kept = tuple(finding for finding in old.findings if finding.code != "protected")
-    usage = msgspec.structs.replace(old.usage, invalid_actions=len(broken) if episode.task.protect else None)
+    usage = msgspec.structs.replace(old.usage, invalid_actions=len(broken) if protect else None)
     return msgspec.structs.replace(
         old,
-        identity=Identity(
-            run=request.run,
-            task=episode.task.id,
-            sample=episode.sample,
-            attempt=episode.attempt,
-            rollout=episode.rollout,
-            node=request.node,
-        ),
+        identity=request.identity,
         pins=msgspec.structs.replace(old.pins, evaluator_revision=request.evaluator_revision),
         trusted=old.trusted and trusted,
         usage=usage,
